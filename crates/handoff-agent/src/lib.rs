@@ -1,0 +1,1 @@
+//! The native agent loop: events in, effects out as data, with a thin driver.

@@ -1,0 +1,1 @@
+//! The state machine: decides, and does nothing else.

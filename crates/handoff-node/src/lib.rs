@@ -1,0 +1,1 @@
+//! The node: reconciles destinations towards what the store says.

@@ -1,0 +1,1 @@
+//! Sandbox drivers and the init that keeps the lease inside them.

@@ -1,0 +1,1 @@
+//! Capture, sealing and restore of snapshots, and the directory blob store.

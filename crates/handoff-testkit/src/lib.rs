@@ -1,0 +1,1 @@
+//! What tests share: contract suites, a fixed clock, waiting for a condition, and worlds that fail on leftovers.
