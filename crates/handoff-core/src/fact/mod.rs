@@ -1,7 +1,8 @@
 //! Facts: what a decision makes true. Folding them with [`crate::State::apply`] gives the state; each one says
 //! whether it is a usage event, an audit row, or bookkeeping that leaves no row of its own.
 
-use handoff_protocol::document::Facts;
+mod detail;
+
 use handoff_protocol::node::ObservedState;
 use handoff_protocol::request::{EventType, Labels, Operation};
 use handoff_protocol::{
@@ -221,99 +222,4 @@ impl Fact {
             Self::Renewed { .. } | Self::WaitStarted { .. } | Self::Observed { .. } => Record::Bookkeeping,
         }
     }
-
-    /// What the row says besides its type: figures and names, never content and never a token's text.
-    pub fn detail(&self) -> Facts {
-        let pairs = self.money_words().or_else(|| self.state_words()).unwrap_or_default();
-        pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-    }
-
-    fn money_words(&self) -> Option<Vec<(&'static str, String)>> {
-        let words = match self {
-            Self::Provisioned { tier, allocated, reserve, node, .. } => vec![
-                ("tier", tier.name.to_string()),
-                ("budget_usd", allocated.to_string()),
-                ("reserve_usd", reserve.to_string()),
-                ("node_id", node.to_string()),
-            ],
-            Self::BudgetCarved { allocated, .. } | Self::BudgetRestored { allocated, .. } => {
-                vec![("budget_usd", allocated.to_string())]
-            }
-            Self::BudgetRaised { allocated, .. } => {
-                vec![("budget_usd", allocated.to_string()), ("cause", "budget_raised".to_owned())]
-            }
-            Self::UsageReported { epoch, seq, totals, closing, body, .. } => vec![
-                ("epoch", epoch.to_string()),
-                ("seq", seq.to_string()),
-                ("spent_usd", totals.spent().to_string()),
-                ("closing", closing.to_string()),
-                ("report", body.to_string()),
-            ],
-            Self::SpendRecorded { cost, detail, .. } => {
-                vec![("cost_usd", cost.to_string()), ("detail", detail.clone())]
-            }
-            Self::BecameInsolvent { grace_until, .. } => vec![("grace_until", grace_until.to_string())],
-            _ => return None,
-        };
-        Some(words)
-    }
-
-    fn state_words(&self) -> Option<Vec<(&'static str, String)>> {
-        let words = match self {
-            Self::SessionOpened { session, principal, .. } => {
-                vec![("session_id", session.to_string()), ("holder", principal.clone())]
-            }
-            Self::Staged { snapshot, mark, .. } | Self::Refreshed { snapshot, mark, .. } => {
-                vec![("snapshot", snapshot.to_string()), ("final", mark.is_some().to_string())]
-            }
-            Self::TokenSpent { token, operation, .. } => {
-                vec![("token_id", token.to_string()), ("operation", operation.as_str().to_owned())]
-            }
-            Self::PushRequested { digest, .. } => vec![("digest", digest.to_string())],
-            Self::PushFailed { missing, .. } => vec![("missing_references", missing.join(" "))],
-            Self::Pushed { generation, digest, .. } => {
-                vec![("generation", generation.to_string()), ("digest", digest.to_string())]
-            }
-            Self::Authorized { authorization, deadline, .. } => {
-                vec![("authorization", authorization.to_string()), ("deadline", deadline.to_string())]
-            }
-            Self::AuthorizationEnded { authorization, outcome, .. } => {
-                authorization_words(*authorization, outcome)
-            }
-            Self::Claimed { epoch, incarnation, node, limit, .. }
-            | Self::Reclaimed { epoch, incarnation, node, limit, .. } => vec![
-                ("epoch", epoch.to_string()),
-                ("incarnation", incarnation.to_string()),
-                ("node_id", node.to_string()),
-                ("limit_usd", limit.to_string()),
-            ],
-            Self::Checkpointed { epoch, digest, .. } => {
-                vec![("epoch", epoch.to_string()), ("digest", digest.to_string())]
-            }
-            Self::Reassigned { node, generation, .. } => {
-                vec![("node_id", node.to_string()), ("generation", generation.to_string())]
-            }
-            Self::Terminated { reason, .. } => vec![("reason", reason.as_str().to_owned())],
-            Self::Expired { .. } => vec![("reason", EndReason::TimeToLive.as_str().to_owned())],
-            Self::Returned { epoch, .. }
-            | Self::SourceAbandoned { epoch }
-            | Self::WrittenOff { epoch, .. } => {
-                vec![("epoch", epoch.to_string())]
-            }
-            _ => return None,
-        };
-        Some(words)
-    }
-}
-
-fn authorization_words(id: AuthorizationId, outcome: &Outcome) -> Vec<(&'static str, String)> {
-    let (word, reason) = match outcome {
-        Outcome::Open => ("open", None),
-        Outcome::Claimed => ("claimed", None),
-        Outcome::Withdrawn => ("withdrawn", None),
-        Outcome::Declined { reason } => ("declined", Some(reason.clone())),
-    };
-    let mut words = vec![("authorization", id.to_string()), ("outcome", word.to_owned())];
-    words.extend(reason.map(|reason| ("reason", reason)));
-    words
 }
