@@ -1,1 +1,9 @@
-//! The node: reconciles destinations towards what the store says.
+//! The yard: a node reconciles its destinations towards what the store says, and reports what is.
+//!
+//! One task per destination repeats: look at what is wanted, look at what is there, take the next step
+//! ([`plan`]). A crash anywhere is repaired by the next round; nothing is undone. Absence from the list removes
+//! nothing: only `gone` does.
+
+pub mod identity;
+pub mod plan;
+pub mod record;

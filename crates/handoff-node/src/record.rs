@@ -1,0 +1,132 @@
+//! What a node must remember of one destination across its own death: `destination.json`, replaced by rename.
+//!
+//! Written before anything that depends on it: the claim's incarnation and first sending before the claim
+//! leaves, the epoch before `go`. A node that starts reads these records and adopts what still runs.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use handoff_protocol::{AuthorizationId, Digest, IncarnationId, SessionId, TransferId};
+use serde::{Deserialize, Serialize};
+
+const FILE: &str = "destination.json";
+
+/// A destination as it was left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// The transfer.
+    pub transfer_id: TransferId,
+    /// Its assignment.
+    pub generation: u64,
+    /// Its session.
+    pub session_id: SessionId,
+    /// The snapshot that stands restored in the directory.
+    pub restored: Option<Digest>,
+    /// The sandbox that was started last, and is not proved gone.
+    pub sandbox: Option<SandboxRecord>,
+    /// The snapshot that a receipt was accepted for.
+    pub receipted: Option<Digest>,
+    /// A claim that was sent, or was about to be.
+    pub claim: Option<ClaimRecord>,
+    /// The epoch that this destination holds, by the last accepted claim.
+    pub holding: Option<Holding>,
+    /// The last checkpoint or final that was accepted.
+    pub checkpoint: Option<Digest>,
+}
+
+/// A sandbox that was started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxRecord {
+    /// The name by which all its processes, mounts and cgroups are found.
+    pub name: String,
+    /// Which start of the agent runs in it.
+    pub incarnation: IncarnationId,
+}
+
+/// A claim and when it was first sent: the lease counts from there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimRecord {
+    /// By which authorisation; none for a re-claim.
+    pub authorization: Option<AuthorizationId>,
+    /// Which start claims.
+    pub incarnation: IncarnationId,
+    /// CLOCK_BOOTTIME in milliseconds.
+    pub first_sent_ms: u64,
+    /// The boot that it counts from.
+    pub boot_id: String,
+}
+
+/// An epoch and who holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Holding {
+    /// The epoch.
+    pub epoch: u64,
+    /// The incarnation.
+    pub incarnation: IncarnationId,
+}
+
+impl Record {
+    /// A destination that nothing has been done for.
+    pub fn new(transfer_id: TransferId, generation: u64, session_id: SessionId) -> Self {
+        Self {
+            transfer_id,
+            generation,
+            session_id,
+            restored: None,
+            sandbox: None,
+            receipted: None,
+            claim: None,
+            holding: None,
+            checkpoint: None,
+        }
+    }
+
+    /// The record in a destination's directory, if there is a readable one.
+    pub fn load(directory: &Path) -> io::Result<Option<Self>> {
+        let bytes = match fs::read(directory.join(FILE)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// Makes it durable.
+    pub fn save(&self, directory: &Path) -> io::Result<()> {
+        let temporary = directory.join(format!("{FILE}.new"));
+        let mut file = fs::File::create(&temporary)?;
+        file.write_all(&serde_json::to_vec(self).expect("plain data"))?;
+        file.sync_all()?;
+        fs::rename(&temporary, directory.join(FILE))?;
+        fs::File::open(directory)?.sync_all()
+    }
+}
+
+/// The directory of one assignment.
+pub fn directory(home: &Path, transfer: TransferId, generation: u64) -> PathBuf {
+    home.join("destinations").join(format!("{transfer}-{generation}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_back_and_a_damaged_one_is_an_error() {
+        let home = tempfile::tempdir().expect("a directory");
+        assert_eq!(Record::load(home.path()).expect("readable"), None);
+        let mut record = Record::new(TransferId::from_u128(1), 2, SessionId::from_u128(3));
+        record.holding = Some(Holding { epoch: 4, incarnation: IncarnationId::from_u128(5) });
+        record.save(home.path()).expect("saved");
+        assert_eq!(Record::load(home.path()).expect("readable"), Some(record));
+        fs::write(home.path().join(FILE), "{").expect("written");
+        assert!(Record::load(home.path()).is_err());
+    }
+}

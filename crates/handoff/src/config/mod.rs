@@ -1,0 +1,10 @@
+//! Where state lives and what an operator may set: flag > environment > `config.toml` > default. Unknown keys
+//! are refused. Each role reads only its own part.
+
+mod home;
+mod secrets;
+mod settings;
+
+pub use home::Home;
+pub use secrets::token_secret;
+pub use settings::Settings;
