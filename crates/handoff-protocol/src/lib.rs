@@ -6,9 +6,11 @@
 pub mod digest;
 pub mod document;
 pub mod error;
+pub mod header;
 pub mod id;
 pub mod json;
 pub mod limits;
+pub mod listing;
 pub mod manifest;
 pub mod money;
 pub mod node;

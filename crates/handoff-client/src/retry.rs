@@ -1,0 +1,54 @@
+//! Asking again: how long, and after which pauses.
+
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(25);
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// Pauses that double from 25 ms to 2 s, each cut at random to between half and all of it, so that many
+/// clients of a control plane that comes back do not all come at once. They end when the time is used up.
+pub(crate) struct Pauses {
+    left: Duration,
+    next: Duration,
+}
+
+impl Pauses {
+    pub(crate) fn within(whole: Duration) -> Self {
+        Self { left: whole, next: FIRST }
+    }
+
+    /// The next pause, if the time still covers it; `chance` is any number.
+    pub(crate) fn next(&mut self, chance: u64) -> Option<Duration> {
+        let half = self.next / 2;
+        let share = u32::try_from(chance % 1000).unwrap_or(0);
+        let pause = half + half * share / 1000;
+        self.left = self.left.checked_sub(pause)?;
+        self.next = (self.next * 2).min(LONGEST);
+        Some(pause)
+    }
+
+    /// Time that a call took counts as well.
+    pub(crate) fn spend(&mut self, time: Duration) {
+        self.left = self.left.saturating_sub(time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_limit_and_end() {
+        let mut pauses = Pauses::within(Duration::from_secs(30));
+        let all: Vec<Duration> = std::iter::from_fn(|| pauses.next(999)).collect();
+        assert!(all.windows(2).all(|pair| pair[0] <= pair[1]));
+        assert!(
+            all.iter().all(|pause| *pause <= LONGEST)
+                && all.iter().sum::<Duration>() <= Duration::from_secs(30)
+        );
+        assert!(all.len() > 15);
+        let mut pauses = Pauses::within(Duration::from_secs(1));
+        pauses.spend(Duration::from_secs(2));
+        assert_eq!(pauses.next(0), None);
+    }
+}
