@@ -1,6 +1,79 @@
-//! x y
+//! `cargo xtask spec`: holds `docs/protocol.md` against the code.
+//!
+//! The document is written by people and read by people; five tables in it are also read here. Each stands as
+//! the first table under its heading, and words of the protocol stand between backticks:
+//!
+//! | heading | columns | compared with |
+//! |---|---|---|
+//! | `## Statuses` | status, … | `handoff_protocol::Status` |
+//! | `## Commands` | command, who, legal from, provided that, to, usage event | `handoff_core::grid` |
+//! | `## Events` | event, … | `handoff_protocol::request::EventType` |
+//! | `## Errors` | code, HTTP, retryable, exit, meaning | `handoff_protocol::ErrorCode` |
+//! | `## Tools` | tool, command, … | the six tools, and the commands above |
+//!
+//! Requirements are list items that begin with a bold `H-` and a number. They count up from 1, say MUST,
+//! SHOULD or MAY, and whatever names one in code or documents must name one that exists.
+
+mod document;
+mod requirements;
+mod tables;
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use document::Document;
+
+use crate::git;
+
+const PATH: &str = "docs/protocol.md";
+
+/// What to do besides comparing.
 #[derive(clap::Args)]
-pub struct Options {}
-pub fn run(_f: &std::path::Path, _o: &Options) -> anyhow::Result<bool> {
-    Ok(true)
+pub(crate) struct Options {
+    /// List the requirements that no test or source names, without failing
+    #[arg(long)]
+    uncovered: bool,
+}
+
+/// One place where document and code differ.
+#[derive(Debug, PartialEq, Eq)]
+struct Difference {
+    path: String,
+    line: usize,
+    what: String,
+}
+
+impl Difference {
+    fn new(line: usize, what: impl Into<String>) -> Self {
+        Self { path: PATH.to_owned(), line, what: what.into() }
+    }
+}
+
+/// Compares and prints what differs. True when nothing does.
+///
+/// # Errors
+/// When a file cannot be read.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
+    let text = std::fs::read_to_string(root.join(PATH)).with_context(|| format!("reading {PATH}"))?;
+    let document = Document::parse(&text);
+    let mut texts = Vec::new();
+    for path in git::files(root)?.into_iter().filter(|path| path.ends_with(".rs") || path.ends_with(".md")) {
+        if let Ok(text) = std::fs::read_to_string(root.join(&path)) {
+            texts.push((path, text));
+        }
+    }
+    let mut differences = tables::compare(&document);
+    differences.extend(requirements::check(&document, &texts));
+    for Difference { path, line, what } in &differences {
+        println!("{path}:{line}: spec: {what}");
+    }
+    if options.uncovered {
+        for (number, words) in requirements::uncovered(&document, &texts) {
+            println!("H-{number} is named by no source: {words}");
+        }
+    }
+    let requirements = document.requirements.len();
+    println!("spec: {requirements} requirements, 5 tables, {} differences", differences.len());
+    Ok(differences.is_empty())
 }
