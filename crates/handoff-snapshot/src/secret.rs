@@ -1,0 +1,436 @@
+//! Finding what looks like a credential.
+//!
+//! In `mcp_config` it is refused, because a reference belongs there. Elsewhere it is reported by kind and
+//! place, and only our own transfer tokens are taken out. A value never appears in an error or a report.
+//! Sources of the prefixes: the providers' published token formats.
+
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use handoff_protocol::document::McpServer;
+use serde::{Deserialize, Serialize};
+
+/// What stands in the place of a transfer token.
+pub(crate) const REDACTED: &[u8] = b"[redacted transfer token]";
+
+/// What something looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SecretKind {
+    /// A model provider's key.
+    ApiKey,
+    /// A token of a code host.
+    CodeHostToken,
+    /// A cloud provider's key id.
+    CloudKey,
+    /// A token of a chat service.
+    ChatToken,
+    /// A private key.
+    PrivateKey,
+    /// A signed token of somebody else.
+    SignedToken,
+    /// A transfer token of this product.
+    TransferToken,
+    /// A password in an address.
+    Password,
+    /// A value under a name that says that it is secret.
+    NamedValue,
+    /// A value that looks random.
+    RandomValue,
+}
+
+impl SecretKind {
+    /// The kind in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::ApiKey => "a provider's API key",
+            Self::CodeHostToken => "a code host's token",
+            Self::CloudKey => "a cloud provider's key",
+            Self::ChatToken => "a chat service's token",
+            Self::PrivateKey => "a private key",
+            Self::SignedToken => "a signed token",
+            Self::TransferToken => "a transfer token",
+            Self::Password => "a password in an address",
+            Self::NamedValue => "a literal under a secret's name",
+            Self::RandomValue => "a random-looking literal",
+        }
+    }
+}
+
+/// A prefix that a kind of credential has, and how many characters follow at the least.
+struct Known {
+    prefix: &'static [u8],
+    follow: usize,
+    kind: SecretKind,
+}
+
+const fn known(prefix: &'static str, follow: usize, kind: SecretKind) -> Known {
+    Known { prefix: prefix.as_bytes(), follow, kind }
+}
+
+const KNOWN: [Known; 18] = [
+    known("sk-", 20, SecretKind::ApiKey),
+    known("sk_live_", 16, SecretKind::ApiKey),
+    known("rk_live_", 16, SecretKind::ApiKey),
+    known("AIza", 35, SecretKind::ApiKey),
+    known("hf_", 30, SecretKind::ApiKey),
+    known("gsk_", 40, SecretKind::ApiKey),
+    known("ghp_", 20, SecretKind::CodeHostToken),
+    known("gho_", 20, SecretKind::CodeHostToken),
+    known("ghs_", 20, SecretKind::CodeHostToken),
+    known("ghu_", 20, SecretKind::CodeHostToken),
+    known("ghr_", 20, SecretKind::CodeHostToken),
+    known("github_pat_", 20, SecretKind::CodeHostToken),
+    known("glpat-", 16, SecretKind::CodeHostToken),
+    known("AKIA", 16, SecretKind::CloudKey),
+    known("ASIA", 16, SecretKind::CloudKey),
+    known("xoxb-", 10, SecretKind::ChatToken),
+    known("xoxp-", 10, SecretKind::ChatToken),
+    known("xoxa-", 10, SecretKind::ChatToken),
+];
+
+/// A credential-like place in some bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) range: Range<usize>,
+    pub(crate) kind: SecretKind,
+}
+
+/// All places in these bytes that look like a credential by their form.
+pub(crate) fn scan(bytes: &[u8]) -> Vec<Found> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let word_start = at == 0 || !is_word(bytes[at - 1]) || escaped_before(bytes, at);
+        match word_start.then(|| recognise(&bytes[at..])).flatten() {
+            Some((length, kind)) => {
+                found.push(Found { range: at..at + length, kind });
+                at += length;
+            }
+            None => at += 1,
+        }
+    }
+    found
+}
+
+/// After an escape such as `\n` in a JSON string, a new word begins although a letter stands before it.
+fn escaped_before(bytes: &[u8], at: usize) -> bool {
+    at >= 2 && bytes[at - 2] == b'\\' && matches!(bytes[at - 1], b'n' | b't' | b'r')
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+}
+
+fn recognise(rest: &[u8]) -> Option<(usize, SecretKind)> {
+    match rest.first()? {
+        b'-' => private_key(rest),
+        b'e' => signed_token(rest),
+        b's' | b'r' | b'A' | b'h' | b'g' | b'x' => prefixed(rest),
+        _ => None,
+    }
+}
+
+fn prefixed(rest: &[u8]) -> Option<(usize, SecretKind)> {
+    let known = KNOWN.iter().find(|known| rest.starts_with(known.prefix))?;
+    let body = &rest[known.prefix.len()..];
+    let length = body.iter().take_while(|byte| is_word(**byte)).count();
+    let body = &body[..length];
+    // Words joined by hyphens ("sk-learn-something-longer") have no digits.
+    let mixed = body.iter().any(u8::is_ascii_digit) && body.iter().any(u8::is_ascii_alphabetic);
+    (length >= known.follow && mixed).then_some((known.prefix.len() + length, known.kind))
+}
+
+fn private_key(rest: &[u8]) -> Option<(usize, SecretKind)> {
+    let label = rest.strip_prefix(b"-----BEGIN ")?;
+    let line = &label[..label.len().min(64)];
+    let end = line.windows(16).position(|window| window == b"PRIVATE KEY-----")?;
+    Some((11 + end + 16, SecretKind::PrivateKey))
+}
+
+fn signed_token(rest: &[u8]) -> Option<(usize, SecretKind)> {
+    if !rest.starts_with(b"eyJ") {
+        return None;
+    }
+    let segment = |from: usize| rest[from..].iter().take_while(|byte| is_word(**byte)).count();
+    let header = segment(0);
+    let payload_at = header + 1;
+    if rest.get(header) != Some(&b'.') || !rest[payload_at..].starts_with(b"eyJ") {
+        return None;
+    }
+    let payload = segment(payload_at);
+    let signature_at = payload_at + payload + 1;
+    if rest.get(signature_at - 1) != Some(&b'.') {
+        return None;
+    }
+    let signature = segment(signature_at);
+    if header < 10 || payload < 10 || signature < 10 {
+        return None;
+    }
+    // A transfer token names its transfer, whatever its other claims are.
+    let claims = URL_SAFE_NO_PAD.decode(&rest[payload_at..payload_at + payload]).unwrap_or_default();
+    let ours = claims.windows(4).any(|window| window == b"xfr_");
+    let kind = if ours { SecretKind::TransferToken } else { SecretKind::SignedToken };
+    Some((signature_at + signature, kind))
+}
+
+/// Takes our own tokens out of the text and says what else was found in it.
+pub(crate) fn redact(text: &[u8]) -> (Option<Vec<u8>>, Vec<SecretKind>) {
+    let found = scan(text);
+    let mut kinds: Vec<_> = found.iter().map(|found| found.kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let mut clean: Option<Vec<u8>> = None;
+    let mut copied = 0;
+    for token in found.iter().filter(|found| found.kind == SecretKind::TransferToken) {
+        let clean = clean.get_or_insert_default();
+        clean.extend_from_slice(&text[copied..token.range.start]);
+        clean.extend_from_slice(REDACTED);
+        copied = token.range.end;
+    }
+    if let Some(clean) = &mut clean {
+        clean.extend_from_slice(&text[copied..]);
+    }
+    (clean, kinds)
+}
+
+/// Where in the list of tool servers a literal credential stands, if one does.
+pub(crate) fn in_servers(servers: &[McpServer]) -> Option<(String, SecretKind)> {
+    servers.iter().enumerate().find_map(|(index, server)| {
+        let at = |field: &str| format!("mcp_config[{index}].{field}");
+        let whole = |text: &str, field: &str| literal(text).map(|kind| (at(field), kind));
+        whole(&server.server, "server")
+            .or_else(|| server.cred_ref.as_ref().and_then(|found| whole(found.as_str(), "cred_ref")))
+            .or_else(|| server.url.as_ref().and_then(|url| in_url(url).map(|kind| (at("url"), kind))))
+            .or_else(|| {
+                in_command(&server.command).map(|(word, kind)| (at(&format!("command[{word}]")), kind))
+            })
+    })
+}
+
+/// A shorter body is enough here than in prose: nothing in this list is prose.
+fn literal(text: &str) -> Option<SecretKind> {
+    if let Some(found) = scan(text.as_bytes()).first() {
+        return Some(found.kind);
+    }
+    let words = text.split(|found: char| !found.is_ascii() || !is_word(found as u8));
+    words
+        .into_iter()
+        .find_map(|word| {
+            let short = |known: &&Known| {
+                let prefix = std::str::from_utf8(known.prefix).expect("ASCII");
+                word.strip_prefix(prefix).is_some_and(|body| body.len() >= 4)
+            };
+            KNOWN
+                .iter()
+                .filter(|known| known.prefix.ends_with(b"-") || known.prefix.ends_with(b"_"))
+                .find(short)
+        })
+        .map(|known| known.kind)
+}
+
+fn in_url(url: &str) -> Option<SecretKind> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if let Some((user, _)) = authority.rsplit_once('@')
+        && (user.split_once(':').is_some_and(|(_, password)| !is_placeholder(password)) || is_random(user))
+    {
+        return Some(SecretKind::Password);
+    }
+    let query = rest.split_once('?').map_or("", |(_, query)| query);
+    let pairs = query.split(['&', '#']).filter_map(|pair| pair.split_once('='));
+    let named = pairs.into_iter().any(|(name, value)| names_a_secret(name) && !is_placeholder(value));
+    if named {
+        return Some(SecretKind::NamedValue);
+    }
+    literal(url)
+        .or_else(|| rest.split(['/', '?', '&', '=', '#']).any(is_random).then_some(SecretKind::RandomValue))
+}
+
+fn in_command(command: &[String]) -> Option<(usize, SecretKind)> {
+    let mut expects_secret = false;
+    for (index, word) in command.iter().enumerate() {
+        if expects_secret && !word.starts_with('-') && !is_placeholder(word) {
+            return Some((index, SecretKind::NamedValue));
+        }
+        let (name, value) =
+            word.split_once(['=', ':']).map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
+        let secret_name = names_a_secret(name);
+        if secret_name && value.is_some_and(|value| !is_placeholder(value)) {
+            return Some((index, SecretKind::NamedValue));
+        }
+        expects_secret = index > 0 && secret_name && value.is_none() && name.starts_with('-');
+        let kind = if word.contains("://") { in_url(word) } else { literal(word) };
+        let random = || word.split(['=', ':', ' ', ',']).any(is_random).then_some(SecretKind::RandomValue);
+        if let Some(kind) = kind.or_else(random) {
+            return Some((index, kind));
+        }
+    }
+    None
+}
+
+fn names_a_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase().replace('-', "_");
+    let name = name.trim_start_matches('_');
+    [
+        "api_key",
+        "apikey",
+        "token",
+        "secret",
+        "password",
+        "passwd",
+        "authorization",
+        "access_key",
+        "private_key",
+    ]
+    .iter()
+    .any(|word| name == *word || name.ends_with(&format!("_{word}")) || name == format!("x_{word}"))
+}
+
+/// A place where a value will be put, and no value.
+fn is_placeholder(value: &str) -> bool {
+    let value = value.trim();
+    let value =
+        ["Bearer ", "Basic ", "token "].iter().find_map(|scheme| value.strip_prefix(scheme)).unwrap_or(value);
+    let referenced = ["vault://", "env://", "file://"].iter().any(|scheme| value.starts_with(scheme));
+    let variable = value.starts_with(['$', '%', '<', '{']);
+    let masked = value.chars().all(|letter| matches!(letter, '*' | 'x' | 'X' | '.'));
+    let setting = value == "true"
+        || value == "false"
+        || (value.len() <= 6 && value.bytes().all(|byte| byte.is_ascii_digit()));
+    value.is_empty() || variable || referenced || masked || setting
+}
+
+/// Long, of letters of both cases and digits, and with the entropy of random text. Digests and UUIDs are
+/// names, and have one case.
+fn is_random(word: &str) -> bool {
+    let plausible = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'+' | b'/');
+    let word = word.trim_end_matches('=');
+    let (has_path, length) = (word.contains("/"), word.len());
+    if length < 24 || has_path || !word.bytes().all(plausible) {
+        return false;
+    }
+    let mixed = [u8::is_ascii_lowercase as fn(&u8) -> bool, u8::is_ascii_uppercase, u8::is_ascii_digit];
+    mixed.iter().all(|class| word.as_bytes().iter().any(class)) && distinct(word) * 2 >= length.min(48)
+}
+
+/// Distinct characters: for words of these lengths as good a measure of randomness as the entropy.
+fn distinct(word: &str) -> usize {
+    let mut seen = [false; 128];
+    word.bytes().for_each(|byte| seen[usize::from(byte & 127)] = true);
+    seen.iter().filter(|seen| **seen).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Put together here, so that no scanner takes this file for a leak.
+    fn key(prefix: &str, body: &str) -> String {
+        format!("{prefix}{body}")
+    }
+
+    fn token(claims: &str) -> String {
+        let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        format!("{}.{}.{}", part(r#"{"alg":"HS256"}"#), part(claims), part("0123456789abcdef"))
+    }
+
+    fn server(command: &[&str], url: Option<&str>) -> McpServer {
+        McpServer {
+            server: "files".to_owned(),
+            cred_ref: None,
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            url: url.map(str::to_owned),
+            optional: false,
+        }
+    }
+
+    #[test]
+    fn known_forms_are_found_with_their_place() {
+        let body = "a1B2c3D4e5F6g7H8i9J0k1L2";
+        for (text, kind) in [
+            (key("sk-", body), SecretKind::ApiKey),
+            (key("sk-", &format!("proj-{body}")), SecretKind::ApiKey),
+            (key("ghp_", body), SecretKind::CodeHostToken),
+            (key("github_pat_", body), SecretKind::CodeHostToken),
+            (key("AKIA", "ABCDEFGH12345678"), SecretKind::CloudKey),
+            (key("xoxb-", "12345678-abcdef"), SecretKind::ChatToken),
+            (key("-----BEGIN ", "RSA PRIVATE KEY-----"), SecretKind::PrivateKey),
+            (token(r#"{"sub":"x","n":12}"#), SecretKind::SignedToken),
+            (token(r#"{"sub":"xfr_0","n":1}"#), SecretKind::TransferToken),
+        ] {
+            for (before, after) in [("", ""), ("key=", " "), ("\\n", "\\n"), ("\"", "\"")] {
+                let found = scan(format!("{before}{text}{after}").as_bytes());
+                let whole = before.len()..before.len() + text.len();
+                assert_eq!(found, [Found { range: whole, kind }], "{before}{text}{after}");
+            }
+        }
+    }
+
+    #[test]
+    fn prose_paths_and_digests_are_not_credentials() {
+        let digest = handoff_protocol::Digest::of(b"x").to_string();
+        for text in [
+            "the sk-learn-style-estimators-of-this",
+            "ask-me-1234567890123456789012",
+            "eyJust.eyJump.e",
+            &digest,
+        ] {
+            assert_eq!(scan(text.as_bytes()), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn only_our_own_tokens_are_taken_out() {
+        let (theirs, ours) = (key("ghp_", "a1B2c3D4e5F6g7H8i9J0"), token(r#"{"sub":"xfr_0","x":1}"#));
+        let text = format!(r#"{{"content":"{theirs} {ours}","b":"{ours}"}}"#);
+        let (clean, kinds) = redact(text.as_bytes());
+        let clean = String::from_utf8(clean.expect("changed")).expect("UTF-8");
+        let mark = std::str::from_utf8(REDACTED).expect("ASCII");
+        assert_eq!(clean, format!(r#"{{"content":"{theirs} {mark}","b":"{mark}"}}"#));
+        assert_eq!(kinds, [SecretKind::CodeHostToken, SecretKind::TransferToken]);
+        assert_eq!(redact(b"nothing"), (None, Vec::new()));
+    }
+
+    #[test]
+    fn literals_in_tool_servers_are_named_and_never_shown() {
+        let random = "q7Zt0Lm4Vx9Kb2Rw6Yh1Nc8P";
+        let cases: [(McpServer, &str); 9] = [
+            (server(&["x", "--key", &key("sk-", "live-1234")], None), "command[2]"),
+            (server(&["x", "--token", "hunter2"], None), "command[2]"),
+            (server(&["x", "--api-key=hunter2"], None), "command[1]"),
+            (server(&["env", "GITHUB_TOKEN=hunter2", "x"], None), "command[1]"),
+            (server(&["x", "-H", "Authorization: Bearer hunter2"], None), "command[2]"),
+            (server(&["x", random], None), "command[1]"),
+            (server(&["x", "postgres://user:hunter2@db/x"], None), "command[1]"),
+            (server(&[], Some("https://user:hunter2@host/mcp")), "url"),
+            (server(&[], Some("https://host/mcp?api_key=hunter2")), "url"),
+        ];
+        for (server, place) in cases {
+            let (at, _) = in_servers(std::slice::from_ref(&server)).unwrap_or_else(|| panic!("{server:?}"));
+            assert_eq!(at, format!("mcp_config[0].{place}"));
+        }
+    }
+
+    #[test]
+    fn references_placeholders_and_ordinary_commands_pass() {
+        let digest = handoff_protocol::Digest::of(b"x");
+        let image = format!("registry/files@{digest}");
+        let servers = [
+            server(&["npx", "-y", "@scope/server-filesystem@1.2.3", "/home/user/Documents/Project1"], None),
+            server(&["docker", "run", "-i", "--rm", "-e", "GITHUB_TOKEN", &image], None),
+            server(
+                &["x", "--api-key", "${API_KEY}", "--token=env://local/TOKEN", "--max-tokens", "4096"],
+                None,
+            ),
+            server(&["x", "-H", "Authorization: Bearer $TOKEN", "--max-token", "100"], None),
+            server(
+                &["uvx", "--from", "git+https://host/repo@0123456789abcdef0123456789abcdef01234567", "x"],
+                None,
+            ),
+            server(&[], Some("https://user@host:8443/v1/mcp?version=2")),
+        ];
+        assert_eq!(in_servers(&servers), None);
+    }
+}

@@ -1,0 +1,329 @@
+//! Capturing real directories: what travels, what is reported, and what a refresh costs.
+
+use std::collections::HashSet;
+use std::fs::{self, File, Permissions};
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use handoff_protocol::document::ReportKind;
+use handoff_protocol::manifest::{Manifest, Part};
+use handoff_protocol::{Digest, session_dir};
+use handoff_snapshot::{CaptureError, CaptureIndex, Moment};
+use rustix::fs::{FileType, Mode};
+
+use crate::world::{World, listing, user};
+
+fn digests(manifest: &Manifest) -> HashSet<Digest> {
+    manifest.parts.iter().map(|part| part.digest).collect()
+}
+
+#[tokio::test]
+async fn a_session_and_its_workspace_travel() {
+    let world = World::new();
+    world.messages(&[&user("one"), &user("two")]);
+    world.write_state(session_dir::MCP_CONFIG, br#"[ {"server":"files","command":["run"]} ]"#);
+    fs::create_dir_all(world.workspace("src/deep")).expect("made");
+    fs::write(world.workspace("src/deep/main.rs"), "fn main() {}").expect("made");
+    let (captured, restored) = world.travel().await;
+    assert_eq!(
+        world.there(session_dir::MESSAGES),
+        fs::read(world.path("state/messages.jsonl")).expect("there")
+    );
+    assert_eq!(world.there(session_dir::MCP_CONFIG), br#"[ {"server":"files","command":["run"]} ]"#);
+    assert_eq!((captured.workspace.files, captured.workspace.dirs), (1, 2));
+    assert_eq!(restored.workspace, captured.workspace);
+    assert_eq!(captured.new_bytes, captured.total_bytes);
+    assert_eq!(captured.report, []);
+}
+
+#[tokio::test]
+async fn only_what_belongs_to_the_boundary_travels() {
+    let world = World::new();
+    let boundary = world.messages(&[&user("one"), &user("two")]);
+    let path = world.path("state/messages.jsonl");
+    let mut file = File::options().append(true).open(path).expect("there");
+    file.write_all(br#"{"role":"assistant","content":"hal"#).expect("written");
+    let (_, restored) = world.travel().await;
+    assert_eq!(world.there(session_dir::MESSAGES).len() as u64, boundary.messages_bytes);
+    assert_eq!(restored.boundary, boundary);
+}
+
+#[tokio::test]
+async fn a_new_turn_adds_only_its_own_bytes() {
+    let world = World::new();
+    fs::write(world.workspace("data"), vec![7; 100_000]).expect("made");
+    let long = "lorem ipsum ".repeat(90);
+    let mut lines: Vec<String> = (0..2_000).map(|number| user(&format!("{number} {long}"))).collect();
+    let text = |lines: &[String]| lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n").len();
+    world.messages(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let before = world.capture().await.expect("captured");
+    assert!(text(&lines) > 2 << 20);
+    lines.push(user("a short question"));
+    world.messages(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let after = world.capture_after(Some(before.digest)).await.expect("captured");
+    let known = digests(&before.manifest);
+    let fresh: Vec<_> = after.manifest.parts.iter().filter(|part| !known.contains(&part.digest)).collect();
+    assert!(fresh.iter().all(|part| part.part == Part::Messages), "{fresh:?}");
+    assert!(fresh.len() == 1 && fresh[0].logical_size < 300 << 10, "{fresh:?}");
+    assert!(after.new_blobs == 2, "the tail and the manifest: {}", after.new_blobs);
+}
+
+#[tokio::test]
+async fn the_same_directories_give_the_same_snapshot() {
+    let world = World::new();
+    fs::write(world.workspace("a"), "a").expect("made");
+    let first = world.capture().await.expect("captured");
+    let again = world.capture().await.expect("captured");
+    let refreshed = world.capture_after(Some(first.digest)).await.expect("captured");
+    assert_eq!((again.digest, refreshed.digest), (first.digest, first.digest));
+    assert_eq!((again.new_blobs, refreshed.new_blobs), (0, 0));
+}
+
+#[tokio::test]
+async fn five_megabytes_with_tools_and_unicode() {
+    let world = World::new();
+    let mut lines = Vec::new();
+    for turn in 0..500 {
+        lines.push(user(&format!("{turn} é 漢字 🦀 {}", "x".repeat(turn))));
+        lines.push(format!(r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"c{turn}"}}]}}"#));
+        let result = "\\u0000 \\ud83d é ".repeat(700);
+        lines.push(format!(r#"{{"role":"tool","tool_call_id":"c{turn}","content":"{result}"}}"#));
+    }
+    let boundary = world.messages(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(boundary.messages_bytes > 5 << 20);
+    let (captured, restored) = world.travel().await;
+    assert_eq!(
+        world.there(session_dir::MESSAGES),
+        fs::read(world.path("state/messages.jsonl")).expect("there")
+    );
+    assert_eq!(restored.boundary, boundary);
+    assert!(captured.manifest.of(Part::Messages).count() >= 20);
+}
+
+#[tokio::test]
+async fn case_s24_what_is_no_file_is_reported_and_never_opened() {
+    let world = World::new();
+    let _socket = UnixListener::bind(world.workspace("socket")).expect("bound");
+    let dir = File::open(world.path("workspace")).expect("opens");
+    rustix::fs::mknodat(&dir, "pipe", FileType::Fifo, Mode::RUSR, 0).expect("made");
+    let mut expected = vec!["pipe", "socket"];
+    // Only root may make a device.
+    let device = rustix::fs::makedev(1, 3);
+    if rustix::fs::mknodat(&dir, "null", FileType::CharacterDevice, Mode::RUSR, device).is_ok() {
+        expected.insert(0, "null");
+    }
+    fs::write(world.workspace("file"), "x").expect("made");
+    let captured = world.capture().await.expect("captured");
+    assert_eq!(captured.workspace.files, 1);
+    let places: Vec<_> = captured.report.iter().map(|entry| (entry.what, entry.at.as_str())).collect();
+    assert_eq!(places, expected.into_iter().map(|at| (ReportKind::Excluded, at)).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn case_s25_a_sparse_file_stays_sparse() {
+    let world = World::new();
+    let mut file = File::create(world.workspace("disk.img")).expect("made");
+    file.set_len(20 << 30).expect("sparse");
+    file.seek(SeekFrom::Start(7 << 30)).expect("seeks");
+    file.write_all(&[5; 1 << 20]).expect("written");
+    drop(file);
+    let captured = world.capture().await.expect("captured");
+    assert!(captured.workspace.bytes < 4 << 20, "{}", captured.workspace.bytes);
+    world.restore(captured.digest).await.expect("restored");
+    let there = File::open(world.path("there/workspace/disk.img")).expect("there");
+    let found = rustix::fs::fstat(&there).expect("there");
+    assert_eq!(found.st_size, 20 << 30);
+    assert!(found.st_blocks * 512 < 8 << 20, "{} blocks", found.st_blocks);
+    let mut data = vec![0; 1 << 20];
+    there.read_exact_at(&mut data, 7 << 30).expect("readable");
+    assert_eq!(data, vec![5; 1 << 20]);
+}
+
+#[tokio::test]
+async fn case_s26_names_keep_their_bytes() {
+    let world = World::new();
+    for name in ["é", "e\u{301}", "A", "a", "a b\n"] {
+        fs::write(world.workspace(name), name).expect("made");
+    }
+    let odd = world.path("workspace").join(std::ffi::OsStr::from_bytes(b"x\xffy"));
+    fs::write(&odd, "odd").expect("made");
+    symlink(std::ffi::OsStr::from_bytes(b"x\xffy"), world.workspace("link")).expect("made");
+    let (captured, _) = world.travel().await;
+    assert_eq!(captured.workspace.files, 6);
+}
+
+#[tokio::test]
+async fn case_s27_modes_travel_and_setuid_does_not() {
+    let world = World::new();
+    for (name, mode) in [("script", 0o755), ("private", 0o600), ("read-only", 0o444), ("setuid", 0o4755)] {
+        fs::write(world.workspace(name), name).expect("made");
+        fs::set_permissions(world.workspace(name), Permissions::from_mode(mode)).expect("set");
+    }
+    fs::create_dir(world.workspace("shared")).expect("made");
+    fs::set_permissions(world.workspace("shared"), Permissions::from_mode(0o1777)).expect("set");
+    let captured = world.capture().await.expect("captured");
+    world.restore(captured.digest).await.expect("restored");
+    let mode = |name: &str| {
+        let path = world.path("there/workspace").join(name);
+        fs::metadata(path).expect("there").permissions().mode() & 0o7777
+    };
+    let modes = ["script", "private", "read-only", "setuid", "shared"].map(mode);
+    assert_eq!(modes, [0o755, 0o600, 0o444, 0o755, 0o1777]);
+    let [entry] = &captured.report[..] else { panic!("{:?}", captured.report) };
+    assert_eq!((entry.what, entry.at.as_str()), (ReportKind::Degraded, "setuid"));
+}
+
+#[tokio::test]
+async fn case_s28_empty_directories_links_and_replacements() {
+    let world = World::new();
+    fs::create_dir_all(world.workspace("empty/inner")).expect("made");
+    fs::write(world.workspace("gone"), "x").expect("made");
+    fs::write(world.workspace("becomes-dir"), "x").expect("made");
+    symlink("gone", world.workspace("link")).expect("made");
+    symlink("empty/inner", world.workspace("dir-link")).expect("made");
+    let (first, _) = world.travel().await;
+    fs::remove_file(world.workspace("gone")).expect("removed");
+    fs::remove_file(world.workspace("becomes-dir")).expect("removed");
+    fs::create_dir(world.workspace("becomes-dir")).expect("made");
+    fs::write(world.workspace("becomes-dir/file"), "y").expect("made");
+    fs::set_permissions(world.workspace("becomes-dir"), Permissions::from_mode(0o555)).expect("set");
+    let second = world.capture_after(Some(first.digest)).await.expect("captured");
+    handoff_snapshot::remove_tree(&world.path("there")).expect("removed");
+    world.restore(second.digest).await.expect("restored");
+    assert_eq!(listing(&world.path("there/workspace")), listing(&world.path("workspace")));
+    fs::set_permissions(world.workspace("becomes-dir"), Permissions::from_mode(0o755)).expect("set");
+}
+
+#[tokio::test]
+async fn links_that_lead_out_are_carried_and_reported() {
+    let world = World::new();
+    fs::create_dir(world.workspace("a")).expect("made");
+    for (name, target) in [("abs", "/etc/passwd"), ("up", "../x"), ("a/in", "../a/b"), ("a/out", "../../x")] {
+        symlink(target, world.workspace(name)).expect("made");
+    }
+    let (captured, _) = world.travel().await;
+    let places: Vec<_> = captured.report.iter().map(|entry| entry.at.as_str()).collect();
+    assert_eq!(places, ["a/out", "abs", "up"]);
+}
+
+#[tokio::test]
+async fn what_must_not_travel_stays() {
+    let world = World::new();
+    fs::create_dir_all(world.workspace("own/deep")).expect("made");
+    fs::write(world.workspace("own/deep/secret"), "x").expect("made");
+    let nested = world.workspace("state");
+    fs::rename(world.path("state"), &nested).expect("moved");
+    let mut source = world.source(Moment::Final);
+    source.state_dir = nested;
+    source.exclude = vec![world.workspace("own")];
+    let captured = handoff_snapshot::capture(source, &world.blobs, None).await.expect("captured");
+    let places: Vec<_> = captured.report.iter().map(|entry| entry.at.as_str()).collect();
+    assert_eq!(places, ["own", "state"]);
+    assert_eq!(captured.workspace.files, 0);
+}
+
+/// Bytes that do not compress, the same for the same seed (a linear congruential generator, Knuth's MMIX).
+fn noise(seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let step = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    std::iter::repeat_with(step).take(100_000).collect()
+}
+
+#[tokio::test]
+async fn a_refresh_packs_only_what_changed() {
+    let world = World::new();
+    for number in 0..40 {
+        fs::write(world.workspace(&format!("file-{number:02}")), noise(number)).expect("made");
+    }
+    let index = Arc::new(CaptureIndex::default());
+    let capture = async |previous| {
+        let mut source = world.source(Moment::Draft);
+        source.index = index.clone();
+        handoff_snapshot::capture(source, &world.blobs, previous).await.expect("captured")
+    };
+    let mut last = capture(None).await;
+    let mut sent = 0;
+    for round in 0..60u64 {
+        fs::write(world.workspace(&format!("file-{:02}", round % 40)), noise(1000 + round)).expect("made");
+        let next = capture(Some(last.digest)).await;
+        let packs = next.manifest.of(Part::Workspace).count();
+        assert!(packs < 24, "{packs} packs after round {round}");
+        sent += next.new_bytes;
+        last = next;
+    }
+    // 6 MB are new; giving up packs moves the rest, 4 MB, a few times.
+    assert!(sent < 24_000_000, "{sent} bytes in all");
+    world.restore(last.digest).await.expect("restored");
+    assert_eq!(listing(&world.path("there/workspace")), listing(&world.path("workspace")));
+}
+
+#[tokio::test]
+async fn an_index_on_disk_changes_nothing_but_the_time() {
+    let world = World::new();
+    fs::write(world.workspace("a"), vec![1; 1000]).expect("made");
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    File::open(world.workspace("a")).and_then(|file| file.set_modified(long_ago)).expect("set");
+    let path = world.path("index.json");
+    let mut digests = Vec::new();
+    for _ in 0..2 {
+        let mut source = world.source(Moment::Final);
+        source.index = Arc::new(CaptureIndex::load(&path));
+        let index = source.index.clone();
+        let captured = handoff_snapshot::capture(source, &world.blobs, digests.last().copied()).await;
+        digests.push(captured.expect("captured").digest);
+        index.save(&path).expect("saved");
+    }
+    assert_eq!(digests[0], digests[1]);
+    fs::write(&path, "nonsense").expect("written");
+    drop(CaptureIndex::load(&path));
+}
+
+#[tokio::test]
+async fn a_file_larger_than_a_pack_is_cut_and_comes_back() {
+    let world = World::new();
+    let large: Vec<u8> = (0u32..5_500_000).flat_map(|number| number.to_le_bytes()).collect();
+    fs::write(world.workspace("large"), large).expect("made");
+    fs::write(world.workspace("zeros"), vec![0; 20 << 20]).expect("made");
+    let (captured, _) = world.travel().await;
+    assert_eq!(captured.workspace.bytes, 22_000_000 + (20 << 20));
+    assert!(captured.manifest.of(Part::Workspace).all(|part| part.logical_size <= 8 << 20));
+}
+
+#[tokio::test]
+async fn a_final_capture_of_a_session_that_moves_is_refused() {
+    let world = World::new();
+    let (path, next) = (world.path("state/boundary.json"), world.path("state/boundary.new"));
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let boundary = world.messages(&[]);
+    let moving = std::thread::spawn({
+        let stop = stop.clone();
+        move || {
+            for step in 0.. {
+                let boundary = session_dir::Boundary { step, ..boundary.clone() };
+                fs::write(&next, serde_json::to_vec(&boundary).expect("prints")).expect("written");
+                fs::rename(&next, &path).expect("moved");
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+            }
+        }
+    });
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        match world.capture().await {
+            Err(CaptureError::Moving) => break,
+            Ok(_) => assert!(std::time::Instant::now() < deadline, "never seen to move"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let draft = handoff_snapshot::capture(world.source(Moment::Draft), &world.blobs, None).await;
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    moving.join().expect("no panic");
+    draft.expect("a draft is taken as well as it can be");
+}

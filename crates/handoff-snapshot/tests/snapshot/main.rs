@@ -1,0 +1,7 @@
+//! What a snapshot promises, on real directories and a real blob store.
+
+mod capture;
+mod exactness;
+mod hostile;
+mod restore;
+mod world;
