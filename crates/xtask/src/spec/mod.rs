@@ -11,8 +11,8 @@
 //! | `## Errors` | code, HTTP, retryable, exit, meaning | `handoff_protocol::ErrorCode` |
 //! | `## Tools` | tool, command, … | the six tools, and the commands above |
 //!
-//! Requirements are list items that begin with a bold `H-` and a number. They count up from 1, say MUST,
-//! SHOULD or MAY, and whatever names one in code or documents must name one that exists.
+//! Requirements are list items that begin with a bold `H-` and a number. Each number stands once and none is
+//! left out; each says MUST, SHOULD or MAY; and whatever names one in code or documents names one that exists.
 
 mod document;
 mod requirements;

@@ -1,4 +1,5 @@
-//! Requirements: numbered without a gap, each with its MUST, SHOULD or MAY, and known to whoever names one.
+//! Requirements: each number once and none left out, each with its MUST, SHOULD or MAY, and known to whoever
+//! names one. They may stand in any order, so that a new one never renumbers those that tests name.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +9,11 @@ use super::{Difference, PATH};
 /// Everything that is wrong with the numbers and with those who use them.
 pub(super) fn check(document: &Document, texts: &[(String, String)]) -> Vec<Difference> {
     let mut found = Vec::new();
-    for (index, requirement) in document.requirements.iter().enumerate() {
-        let expected = index as u64 + 1;
+    let mut known = BTreeSet::new();
+    for requirement in &document.requirements {
         let number = requirement.number;
-        if number != expected {
-            found.push(Difference::new(requirement.line, format!("H-{number} should be H-{expected}")));
+        if !known.insert(number) {
+            found.push(Difference::new(requirement.line, format!("H-{number} is there twice")));
         }
         if !["MUST", "SHOULD", "MAY"].iter().any(|word| requirement.text.contains(word)) {
             found.push(Difference::new(
@@ -21,7 +22,10 @@ pub(super) fn check(document: &Document, texts: &[(String, String)]) -> Vec<Diff
             ));
         }
     }
-    let known: BTreeSet<u64> = document.requirements.iter().map(|requirement| requirement.number).collect();
+    let highest = known.last().copied().unwrap_or(0);
+    for number in (1..highest).filter(|number| !known.contains(number)) {
+        found.push(Difference::new(1, format!("H-{number} is left out")));
+    }
     for (path, line, number) in references(texts) {
         if !known.contains(&number) {
             found.push(Difference { path, line, what: format!("there is no requirement H-{number}") });
@@ -79,7 +83,9 @@ mod tests {
         let good = "- **H-1** It MUST.\n- **H-2** It SHOULD.\n";
         assert!(said(good, "/// H-1 and (H-2); not SHA-256, PATH-9 or H-.").is_empty());
         assert_eq!(said(good, "// H-3"), ["there is no requirement H-3"]);
-        assert_eq!(said("- **H-2** It MUST.\n", ""), ["H-2 should be H-1"]);
+        assert!(said("- **H-2** It MUST.\n- **H-1** It MAY.\n", "").is_empty(), "in any order");
+        assert_eq!(said("- **H-2** It MUST.\n", ""), ["H-1 is left out"]);
+        assert_eq!(said("- **H-1** It MUST.\n- **H-1** It MAY.\n", ""), ["H-1 is there twice"]);
         assert_eq!(said("- **H-1** It does.\n", ""), ["H-1 says neither MUST, SHOULD nor MAY"]);
     }
 
