@@ -1,0 +1,82 @@
+//! The init looks at itself from inside and says what holds, before anything of the payload runs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+
+use crate::confine::privileges::Standing;
+use crate::confine::{landlock, seccomp};
+use crate::isolation::{Facet, Isolation};
+use crate::launch::{NAMESPACES, namespaces};
+
+/// Installs what the init and everything below it lives under, and notes what came of it.
+pub(super) fn confine(facts: &mut Isolation) {
+    note(facts, Facet::Landlock, landlock::restrict());
+    note(facts, Facet::Seccomp, seccomp::install());
+}
+
+fn note(facts: &mut Isolation, facet: Facet, outcome: Result<String, String>) {
+    match outcome {
+        Ok(by) => facts.enforced(facet, by),
+        Err(why) => facts.lost(facet, why),
+    }
+}
+
+/// Reads everything back.
+pub(super) fn look(host: &BTreeMap<String, u64>, facts: &mut Isolation) -> io::Result<()> {
+    let here = namespaces()?;
+    for (kind, _, facet) in NAMESPACES {
+        let differs = match (here.get(kind), host.get(kind)) {
+            (Some(here), Some(host)) => here != host,
+            (_, None) | (None, _) => false,
+        };
+        if !differs {
+            facts.lost(facet, "the host's own");
+        } else if facet != Facet::UserNamespace {
+            facts.enforced(facet, "a namespace of its own");
+        }
+    }
+    note(facts, Facet::ReadOnlyRoot, root_is_closed());
+    note(facts, Facet::NoNetwork, only_loopback());
+    let standing = Standing::read()?;
+    let held = |holds: bool, by: &str, why: &str| if holds { Ok(by.to_owned()) } else { Err(why.to_owned()) };
+    let capabilities = held(standing.no_capabilities, "all five sets are empty", "some are left");
+    note(facts, Facet::DroppedCapabilities, capabilities);
+    note(facts, Facet::NoNewPrivs, held(standing.no_new_privs, "prctl", "the bit is not set"));
+    if !standing.filtered {
+        facts.lost(Facet::Seccomp, "no filter is installed");
+    }
+    let leads = rustix::process::getsid(None).ok() == Some(rustix::process::getpid());
+    note(facts, Facet::Setsid, held(leads, "a session of its own", "the host's session"));
+    Ok(())
+}
+
+/// Tries to make a file in the places that are not meant to be written to.
+fn root_is_closed() -> Result<String, String> {
+    for dir in ["/", "/usr", "/etc", "/proc/sys/kernel", "/handoff/door", "/handoff/bin"] {
+        let path = format!("{dir}/.handoff");
+        if fs::File::create(&path).is_ok() {
+            let _ = fs::remove_file(path);
+            return Err(format!("{dir} can be written to"));
+        }
+    }
+    for own in ["/workspace", "/handoff/state", "/tmp"] {
+        let path = format!("{own}/.handoff-probe");
+        let made = fs::File::create(&path).and_then(|_| fs::remove_file(path));
+        made.map_err(|error| format!("{own} cannot be written to: {error}"))?;
+    }
+    Ok("a pivoted root from a list, read-only".to_owned())
+}
+
+/// No device but the loopback, so no way out: routes need a device.
+fn only_loopback() -> Result<String, String> {
+    let table =
+        fs::read_to_string("/proc/self/net/dev").map_err(|error| format!("/proc/self/net/dev: {error}"))?;
+    let devices = table.lines().skip(2).filter_map(|line| line.split(':').next());
+    let others: Vec<&str> = devices.map(str::trim).filter(|name| *name != "lo").collect();
+    if others.is_empty() {
+        Ok("the loopback is the only device".to_owned())
+    } else {
+        Err(format!("there is {}", others.join(", ")))
+    }
+}

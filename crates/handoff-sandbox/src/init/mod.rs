@@ -1,0 +1,98 @@
+//! The init: process 1 of the sandbox's pid namespace. It holds the lease, the freezer and the node's
+//! connection; it starts the agent, reaps what ends, and outlives the node, the gateway and the server. When
+//! it ends, the kernel ends everything inside.
+
+mod agent;
+mod connection;
+mod facts;
+mod freezer;
+mod serve;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+use crate::clock;
+use crate::isolation::{Facet, Isolation};
+use crate::launch::plan::{Failure, InitPlan, PLAN_FD, Report, Stage};
+use crate::lease::Keeper;
+use crate::sys;
+use agent::{Agent, Log};
+use freezer::Freezer;
+use serve::Init;
+
+/// Runs the init to its end.
+pub(crate) fn run() -> i32 {
+    let plan = sys::inherited(PLAN_FD).map(File::from).and_then(|file| Ok(serde_json::from_reader(file)?));
+    let Ok(plan) = plan else { return 1 };
+    let plan: InitPlan = plan;
+    let Ok(report) = sys::inherited(plan.report).map(File::from) else { return 1 };
+    match begin(plan, &report) {
+        Ok(Some(mut init)) => {
+            drop(report);
+            init.run()
+        }
+        Ok(None) => 0,
+        Err(failure) => {
+            let _ = failure.report().send(&report);
+            1
+        }
+    }
+}
+
+/// Up to the running agent; nothing when the isolation is not what was asked for.
+fn begin(plan: InitPlan, report: &File) -> Result<Option<Init>, Failure> {
+    // The payload has the same uid: a dumpable init would lend it its memory and its descriptors.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).stage("close the init to others")?;
+    let owned = |number| sys::inherited(number);
+    let listener = UnixListener::from(owned(plan.listener).stage("take the socket")?);
+    let rooms: Vec<OwnedFd> = plan
+        .rooms
+        .iter()
+        .map(|number| owned(*number))
+        .collect::<io::Result<_>>()
+        .stage("take the cgroups")?;
+    let log = plan.log.map(owned).transpose().stage("take the log")?;
+    let freezer = Freezer::new(plan.freezer).stage("take the freezer")?;
+    let children = sys::child_signals().stage("watch for children")?;
+    let mut facts = plan.facts;
+    facts::confine(&mut facts);
+    facts::look(&plan.host_namespaces, &mut facts).stage("look around")?;
+    let nproc = fall_back(&mut facts, &freezer, plan.payload.pids);
+    if !facts.is_whole() && !plan.payload.allow_degraded {
+        Report::Refused { facts }.send(report).stage("report")?;
+        return Ok(None);
+    }
+    let log =
+        log.map(|file| Log::new(file.into(), plan.payload.log_bytes)).transpose().stage("open the log")?;
+    let (log, output) = log.map_or((None, None), |(log, output)| (Some(log), Some(output)));
+    let agent = Agent::start(&plan.payload, rooms, nproc, output).stage("execute the agent")?;
+    Report::Started { facts }.send(report).stage("report")?;
+    let keeper = Keeper::new(clock::boot_id());
+    Init::new(plan.payload.incarnation, keeper, freezer, agent, log, listener, children)
+        .stage("begin to listen")
+        .map(Some)
+}
+
+/// What holds in another way where no cgroup does: the number of processes by the user's limit, which counts
+/// this user namespace alone and binds every user but the host's root; freezing by signals. Returns whether
+/// the processes' limit is set that way.
+fn fall_back(facts: &mut Isolation, freezer: &Freezer, pids: u32) -> bool {
+    let by_user = !facts.holds(Facet::Pids) && facts.holds(Facet::UserNamespace) && !is_host_root();
+    if by_user {
+        facts.enforced(Facet::Pids, format!("RLIMIT_NPROC {pids} in its own user namespace"));
+    }
+    if freezer.by_signals() && facts.holds(Facet::PidNamespace) {
+        facts.enforced(Facet::Freeze, "SIGSTOP to all of the pid namespace");
+    }
+    by_user
+}
+
+/// Whether uid 1000 inside is uid 0 of the namespace around it. What cannot be read counts as yes.
+fn is_host_root() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_ascii_whitespace().nth(1).is_none_or(|outside| outside == "0")
+}

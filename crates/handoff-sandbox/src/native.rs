@@ -1,0 +1,226 @@
+//! The native driver: Linux namespaces, cgroups, seccomp and Landlock, by hand. No daemon, no C library, for
+//! root and for a plain user.
+
+use std::fs;
+use std::io::{self, PipeReader, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use handoff_protocol::{IncarnationId, Tier};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::cgroup::{Cgroups, Usage};
+use crate::clock::{Deadline, timespec};
+use crate::driver::Driver;
+use crate::isolation::Isolation;
+use crate::launch::plan::{LaunchPlan, Payload, Report};
+use crate::lines::Splitter;
+use crate::name::Name;
+use crate::proc::{Process, SUBCOMMAND};
+use crate::spec::{EXE_INSIDE, Spec, StartError, Started};
+use crate::teardown::{self, Absence, Leftovers};
+
+/// Namespaces, cgroups, seccomp and Landlock, by hand.
+#[derive(Debug, Clone)]
+pub struct Native {
+    exe: PathBuf,
+}
+
+impl Native {
+    /// A driver that probes with this binary, which has to answer [`SUBCOMMAND`].
+    pub fn new(exe: impl Into<PathBuf>) -> Self {
+        Self { exe: exe.into() }
+    }
+}
+
+impl Driver for Native {
+    fn probe(&self) -> Isolation {
+        probe(&self.exe).unwrap_or_else(|why| Isolation::default().rest_lost(&why))
+    }
+
+    fn start(&self, spec: &Spec) -> Result<Started, StartError> {
+        start(spec)
+    }
+
+    fn adopt(&self, name: &Name) -> Option<Process> {
+        teardown::init_of(name)
+    }
+
+    fn usage(&self, name: &Name) -> Usage {
+        teardown::usage_of(name)
+    }
+
+    fn teardown(&self, name: &Name, dir: &Path) -> Result<Absence, Box<Leftovers>> {
+        teardown::teardown(name, dir)
+    }
+
+    fn leftovers(&self, prefix: &str) -> io::Result<Vec<Leftovers>> {
+        teardown::search(|name| name.as_str().starts_with(prefix))
+    }
+}
+
+/// Makes a sandbox whose agent ends at once, in a directory of its own, and removes both.
+fn probe(exe: &Path) -> Result<Isolation, String> {
+    let unique = uuid::Uuid::new_v4().simple().to_string();
+    let name: Name = format!("probe-{unique}").parse().expect("hexadecimal digits");
+    let dir = std::env::temp_dir().join(format!("handoff-{name}"));
+    for part in ["workspace", "state", "door"] {
+        fs::create_dir_all(dir.join(part)).map_err(|error| format!("{}: {error}", dir.display()))?;
+    }
+    let tier = Tier::defaults().swap_remove(0);
+    let mut spec = Spec::new(name, &dir, exe, tier, IncarnationId::from_u128(0));
+    spec.command = vec![EXE_INSIDE.to_owned(), SUBCOMMAND.to_owned(), "nothing".to_owned()];
+    spec.allow_degraded = true;
+    let facts = match start(&spec) {
+        Ok(started) => Ok(started.isolation),
+        Err(StartError::IsolationUnavailable(facts)) => Ok(facts),
+        Err(error) => Err(error.to_string()),
+    };
+    let gone = teardown::teardown(&spec.name, &dir).map_err(|left| left.to_string());
+    let _ = fs::remove_dir_all(&dir);
+    gone.and(facts)
+}
+
+fn start(spec: &Spec) -> Result<Started, StartError> {
+    check(spec)?;
+    let taken = teardown::search(|name| name == &spec.name);
+    if !taken.map_err(|error| StartError::Invalid(error.to_string()))?.is_empty() {
+        return Err(StartError::NameTaken(spec.name.clone()));
+    }
+    let outcome = attempt(spec);
+    if let Err(error) = &outcome {
+        tracing::debug!(sandbox = %spec.name, %error, "the start failed; removing what there is of it");
+        if let Err(left) = teardown::teardown(&spec.name, &spec.dir) {
+            tracing::warn!(%left, "a failed start left something behind");
+        }
+    }
+    outcome
+}
+
+fn check(spec: &Spec) -> Result<(), StartError> {
+    let invalid = |why: String| Err(StartError::Invalid(why));
+    if !spec.dir.is_absolute() || !spec.exe.is_absolute() {
+        return invalid("the directory and the binary have to be absolute paths".to_owned());
+    }
+    for dir in [spec.workspace(), spec.state(), spec.door()] {
+        if !fs::symlink_metadata(&dir).is_ok_and(|found| found.is_dir()) {
+            return invalid(format!("{} is not a directory", dir.display()));
+        }
+    }
+    let words = spec.command.iter().chain(spec.env.keys()).chain(spec.env.values());
+    if spec.command.is_empty() || words.into_iter().any(|word| word.contains('\0')) {
+        return invalid("the command is empty, or a word has a NUL byte".to_owned());
+    }
+    if spec.env.keys().any(|key| key.is_empty() || key.contains('=')) {
+        return invalid("a variable's name is empty or has a '='".to_owned());
+    }
+    Ok(())
+}
+
+fn attempt(spec: &Spec) -> Result<Started, StartError> {
+    let deadline = Deadline::within(spec.start_within);
+    let cgroups = Cgroups::create(&spec.name, &spec.tier);
+    let plan = plan(spec, cgroups);
+    let failed = |stage: &str| {
+        let stage = stage.to_owned();
+        move |error: io::Error| StartError::Failed { stage, why: error.to_string() }
+    };
+    let (mut child, reports) = launch(spec, &plan).map_err(failed("execute the launcher"))?;
+    let outcome = follow(spec, &plan.facts, reports, deadline);
+    if outcome.is_err() {
+        // It may hang in the middle: teardown would find it, but it is our child to collect.
+        let _ = child.kill();
+    }
+    child.wait().map_err(failed("collect the launcher"))?;
+    outcome
+}
+
+fn plan(spec: &Spec, cgroups: Cgroups) -> LaunchPlan {
+    LaunchPlan {
+        name: spec.name.clone(),
+        dir: spec.dir.clone(),
+        exe: spec.exe.clone(),
+        log: spec.log.clone(),
+        tmp_bytes: spec.tmp_bytes,
+        rooms: cgroups.rooms,
+        init_cgroup: cgroups.init,
+        freezer: cgroups.freezer,
+        facts: cgroups.facts,
+        payload: Payload {
+            incarnation: spec.incarnation,
+            command: spec.command.clone(),
+            env: spec.env.clone(),
+            pids: spec.tier.pids,
+            log_bytes: spec.log_bytes,
+            allow_degraded: spec.allow_degraded,
+        },
+    }
+}
+
+fn launch(spec: &Spec, plan: &LaunchPlan) -> io::Result<(Child, PipeReader)> {
+    let (reports, end) = io::pipe()?;
+    let mut command = Command::new(&spec.exe);
+    command.args([SUBCOMMAND, "launch", spec.name.as_str()]);
+    command.env_clear().current_dir("/");
+    command.stdin(Stdio::piped()).stdout(OwnedFd::from(end)).stderr(Stdio::null());
+    let mut child = command.spawn()?;
+    let text = serde_json::to_vec(plan)?;
+    let mut input = child.stdin.take().expect("standard input is a pipe");
+    // A launcher that ended at once says more by its report than by the broken pipe.
+    let _ = input.write_all(&text);
+    Ok((child, reports))
+}
+
+/// Reads reports until one of them decides.
+fn follow(
+    spec: &Spec,
+    facts: &Isolation,
+    mut reports: PipeReader,
+    deadline: Deadline,
+) -> Result<Started, StartError> {
+    let failed = |stage: &str, why: &str| StartError::Failed { stage: stage.to_owned(), why: why.to_owned() };
+    let mut splitter = Splitter::default();
+    let mut init = None;
+    loop {
+        if !readable(&reports, deadline) {
+            return Err(StartError::Late(spec.start_within));
+        }
+        let cut = splitter.read(&mut reports).map_err(|error| failed("listen", &error.to_string()))?;
+        let Some(cut) = cut else { return Err(failed("listen", "the launcher ended without a word")) };
+        for line in cut.lines {
+            let report = serde_json::from_str(&line).map_err(|error| failed("listen", &error.to_string()))?;
+            match report {
+                Report::Init { pid, start_ticks } => init = Process::open(pid, start_ticks).ok(),
+                Report::Started { facts } => {
+                    let init = init.ok_or_else(|| failed("find the init", "it has ended"))?;
+                    return Ok(Started { init, isolation: facts });
+                }
+                Report::Refused { facts } => return Err(StartError::IsolationUnavailable(facts)),
+                Report::Failed { stage, why, loses } if loses.is_empty() => {
+                    return Err(StartError::Failed { stage, why });
+                }
+                Report::Failed { stage, why, loses } => {
+                    let mut facts = facts.clone();
+                    for facet in loses {
+                        facts.lost(facet, format!("{stage}: {why}"));
+                    }
+                    let facts = facts.rest_lost("not tried, as an earlier step failed");
+                    return Err(StartError::IsolationUnavailable(facts));
+                }
+            }
+        }
+    }
+}
+
+fn readable(reports: &PipeReader, deadline: Deadline) -> bool {
+    loop {
+        let Some(left) = deadline.left() else { return false };
+        match poll(&mut [PollFd::new(reports, PollFlags::IN)], Some(&timespec(left))) {
+            Ok(0) => return false,
+            Ok(_) => return true,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
