@@ -1,7 +1,7 @@
 //! What a message must be, and where in a turn a conversation stands.
 //!
 //! Only the outermost shape is asked for: an object with a `role`, and `content` that is a string or blocks.
-//! Tool calls and results are recognised in the two forms that providers use: `tool_calls` with
+//! Tool calls and results are recognized in the two forms that providers use: `tool_calls` with
 //! `tool_call_id` (OpenAI, Chat Completions reference), and content blocks `tool_use` with `tool_result`
 //! (Anthropic, Messages reference). Everything else is carried and not looked at.
 

@@ -103,7 +103,7 @@ pub(crate) fn scan(bytes: &[u8]) -> Vec<Found> {
     let mut at = 0;
     while at < bytes.len() {
         let word_start = at == 0 || !is_word(bytes[at - 1]) || escaped_before(bytes, at);
-        match word_start.then(|| recognise(&bytes[at..])).flatten() {
+        match word_start.then(|| recognize(&bytes[at..])).flatten() {
             Some((length, kind)) => {
                 found.push(Found { range: at..at + length, kind });
                 at += length;
@@ -123,7 +123,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-fn recognise(rest: &[u8]) -> Option<(usize, SecretKind)> {
+fn recognize(rest: &[u8]) -> Option<(usize, SecretKind)> {
     match rest.first()? {
         b'-' => private_key(rest),
         b'e' => signed_token(rest),

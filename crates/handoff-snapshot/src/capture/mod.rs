@@ -6,16 +6,17 @@
 
 mod index;
 mod pack;
-mod session;
+mod prior;
+pub(crate) mod session;
+mod storing;
 mod walk;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::StreamExt as _;
 use handoff_protocol::document::{Environment, ReportEntry, ReportKind, SessionDocument};
 use handoff_protocol::manifest::{Manifest, Part, PartRef};
 use handoff_protocol::port::{BlobError, BlobStore};
@@ -27,16 +28,14 @@ pub use index::CaptureIndex;
 
 use self::index::Memory;
 use self::pack::Packer;
+use self::prior::Prior;
+use self::storing::{Outbox, store_all, store_one};
 use self::walk::Walk;
 use crate::media::{self, Blob};
 use crate::report::Report;
 use crate::seal::{SealError, assemble};
 use crate::tree::{Tree, TreeTotals};
 
-/// Blobs that wait to be stored.
-const QUEUE: usize = 2;
-/// Blobs that are stored at once.
-const STORED_AT_ONCE: usize = 4;
 /// Times of files are taken as final when they are so old: the coarsest filesystem counts in steps of 2 s.
 const COARSEST_TIME: Duration = Duration::from_secs(2);
 
@@ -180,19 +179,6 @@ impl CaptureError {
     }
 }
 
-/// The way from the reading to the storing side.
-struct Outbox(mpsc::Sender<Blob>);
-
-impl Outbox {
-    /// Waits until there is room. Fails when nobody stores any more; the storing side knows why.
-    fn send(&self, blob: Option<Blob>) -> Result<(), CaptureError> {
-        match blob {
-            Some(blob) => self.0.blocking_send(blob).map_err(|_| CaptureError::Ended),
-            None => Ok(()),
-        }
-    }
-}
-
 /// Captures a session. With the digest of an earlier snapshot in the same store, only what is new since then
 /// is packed and stored.
 ///
@@ -207,10 +193,10 @@ pub async fn capture(
         Some(digest) => Prior::load(digest, blobs).await?,
         None => Prior::default(),
     };
-    let (sender, receiver) = mpsc::channel(QUEUE);
+    let (sender, receiver) = mpsc::channel(storing::QUEUE);
     let index = source.index.clone();
     let memory = index.take();
-    let reading = tokio::task::spawn_blocking(move || gather(&source, &prior, memory, &Outbox(sender)));
+    let reading = tokio::task::spawn_blocking(move || gather(&source, &prior, memory, &Outbox::new(sender)));
     let stored = store_all(receiver, blobs).await;
     let gathered = reading.await.map_err(|_| CaptureError::Ended)?;
     // The storing side's failure is the cause of the reading side's.
@@ -223,79 +209,6 @@ pub async fn capture(
     let report = session.report.clone();
     let (new_blobs, new_bytes) = (new.blobs, new.bytes);
     Ok(Captured { digest, manifest, session, new_blobs, new_bytes, total_bytes, workspace, report, boundary })
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Stored {
-    blobs: u64,
-    bytes: u64,
-}
-
-impl Stored {
-    fn add(&mut self, other: Self) {
-        self.blobs += other.blobs;
-        self.bytes += other.bytes;
-    }
-}
-
-async fn store_all(mut receiver: mpsc::Receiver<Blob>, blobs: &dyn BlobStore) -> Result<Stored, BlobError> {
-    let incoming = futures_util::stream::poll_fn(move |context| receiver.poll_recv(context));
-    let mut puts = incoming.map(|blob| store_one(blob, blobs)).buffer_unordered(STORED_AT_ONCE);
-    let mut all = Stored::default();
-    while let Some(stored) = puts.next().await {
-        all.add(stored?);
-    }
-    Ok(all)
-}
-
-async fn store_one(blob: Blob, blobs: &dyn BlobStore) -> Result<Stored, BlobError> {
-    let bytes = blob.bytes.len() as u64;
-    if blobs.size(blob.digest).await? == Some(bytes) {
-        return Ok(Stored::default());
-    }
-    blobs.put(blob.digest, blob.bytes).await?;
-    Ok(Stored { blobs: 1, bytes })
-}
-
-/// What is still stored of an earlier snapshot.
-#[derive(Debug, Default)]
-struct Prior {
-    stored: HashSet<Digest>,
-    workspace: HashMap<u32, PartRef>,
-    tree: Tree,
-}
-
-impl Prior {
-    /// An earlier snapshot that is gone or unreadable only makes the capture larger.
-    async fn load(digest: Digest, blobs: &dyn BlobStore) -> Result<Self, CaptureError> {
-        let Some(bytes) = readable(blobs.get(digest).await)? else { return Ok(Self::default()) };
-        let Ok(manifest) = Manifest::parse(&bytes) else { return Ok(Self::default()) };
-        let mut prior = Self::default();
-        for part in &manifest.parts {
-            if blobs.size(part.digest).await? == Some(part.size) {
-                prior.stored.insert(part.digest);
-                if part.part == Part::Workspace {
-                    prior.workspace.insert(part.index, part.clone());
-                }
-            }
-        }
-        let sizes: Vec<u64> = manifest.of(Part::Workspace).skip(1).map(|part| part.logical_size).collect();
-        if let Some(part) = prior.workspace.get(&0)
-            && let Some(bytes) = readable(blobs.get(part.digest).await)?
-        {
-            let tree = media::decode(part, bytes).ok().and_then(|raw| Tree::parse(&raw, &sizes).ok());
-            prior.tree = tree.unwrap_or_default();
-        }
-        Ok(prior)
-    }
-}
-
-fn readable(got: Result<Vec<u8>, BlobError>) -> Result<Option<Vec<u8>>, BlobError> {
-    match got {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(BlobError::NotFound(_) | BlobError::Mismatch(_)) => Ok(None),
-        Err(error @ (BlobError::Full | BlobError::Unavailable(_))) => Err(error),
-    }
 }
 
 struct Gathered {

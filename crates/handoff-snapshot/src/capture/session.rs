@@ -85,46 +85,54 @@ fn read_once(dir: &OwnedFd) -> Result<SessionFiles, CaptureError> {
 }
 
 /// Seals the conversation up to the boundary exactly.
-pub(crate) fn seal_messages(
+pub(super) fn seal_messages(
     files: &SessionFiles,
     known: KnownChunks,
     outbox: &Outbox,
 ) -> Result<Sealed, CaptureError> {
-    let failed = |error: std::io::Error| bad(session_dir::MESSAGES, error.to_string());
-    let file = files.messages.try_clone().map_err(failed)?;
-    let mut reader = BufReader::with_capacity(256 << 10, file.take(files.boundary.messages_bytes));
     let mut conversation = Conversation::new("messages", known);
-    let mut line = Vec::new();
-    let (mut lines, mut read) = (0, 0);
-    loop {
-        line.clear();
-        let length =
-            reader.by_ref().take(MESSAGE_BYTES as u64 + 2).read_until(b'\n', &mut line).map_err(failed)?;
-        if length == 0 {
-            break;
-        }
-        read += length as u64;
-        let Some(message) = line.strip_suffix(b"\n") else {
-            if line.len() > MESSAGE_BYTES {
-                return Err(CaptureError::TooLarge { what: "a message" });
-            }
-            return Err(bad(session_dir::MESSAGES, format!("line {lines} has no end before the boundary")));
-        };
-        outbox.send(conversation.add(message)?)?;
-        lines += 1;
-    }
-    if (lines, read) != (files.boundary.messages, files.boundary.messages_bytes) {
-        let why = format!(
-            "it has {lines} lines in {read} bytes before the boundary, which says {} in {}",
-            files.boundary.messages, files.boundary.messages_bytes
-        );
-        return Err(bad(session_dir::MESSAGES, why));
-    }
+    each_message(files, |message| outbox.send(conversation.add(message)?))?;
     let (sealed, blobs) = conversation.finish()?;
     for blob in blobs {
         outbox.send(Some(blob))?;
     }
     Ok(sealed)
+}
+
+/// Hands out each message up to the boundary, and fails if the boundary is not at the end of a line or
+/// counts other lines.
+pub(crate) fn each_message(
+    files: &SessionFiles,
+    mut take: impl FnMut(&[u8]) -> Result<(), CaptureError>,
+) -> Result<(), CaptureError> {
+    let failed = |error: std::io::Error| bad(session_dir::MESSAGES, error.to_string());
+    let Boundary { messages_bytes, messages, .. } = files.boundary;
+    let mut reader = BufReader::with_capacity(256 << 10, (&files.messages).take(messages_bytes));
+    let mut line = Vec::new();
+    let (mut lines, mut read) = (0, 0);
+    loop {
+        line.clear();
+        let length = reader.by_ref().take(MESSAGE_BYTES as u64 + 2).read_until(b'\n', &mut line);
+        match length.map_err(failed)? {
+            0 => break,
+            length => read += length as u64,
+        }
+        match line.strip_suffix(b"\n") {
+            Some(message) => take(message)?,
+            None if line.len() > MESSAGE_BYTES => return Err(CaptureError::TooLarge { what: "a message" }),
+            None => {
+                let why = format!("line {lines} has no end before the boundary");
+                return Err(bad(session_dir::MESSAGES, why));
+            }
+        }
+        lines += 1;
+    }
+    if (lines, read) == (messages, messages_bytes) {
+        return Ok(());
+    }
+    let why =
+        format!("it has {lines} lines in {read} bytes; the boundary says {messages} in {messages_bytes}");
+    Err(bad(session_dir::MESSAGES, why))
 }
 
 fn open(dir: &OwnedFd, name: &'static str) -> Result<Option<OwnedFd>, CaptureError> {

@@ -2,6 +2,7 @@
 
 mod capture;
 mod exactness;
+mod formats;
 mod hostile;
 mod restore;
 mod world;
