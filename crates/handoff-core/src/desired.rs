@@ -76,6 +76,7 @@ fn entry(
         epoch: holder.map(|_| session.epoch.0),
         holder,
         lease_over: live && lease::is_over(session, now),
+        tick_ms: policy.tick_ms,
         grace_ms: policy.grace_ms,
         wind_down_usd: transfer.budget.map_or(NanoUsd::ZERO, |budget| budget.reserve),
     })

@@ -5,5 +5,14 @@
 //! nothing: only `gone` does.
 
 pub mod identity;
+mod init_link;
+mod meter_task;
+mod node;
+mod place;
 pub mod plan;
 pub mod record;
+mod shared;
+mod step_error;
+
+pub use node::{NodeError, run};
+pub use shared::NodeOptions;

@@ -101,10 +101,9 @@ pub fn next(wanted: &Destination, actual: &Actual) -> Step {
 
 /// The control plane names another holder in this very transfer.
 fn replaced(wanted: &Destination, actual: &Actual) -> bool {
-    match (wanted.want, wanted.holder, actual.holder) {
-        (Want::Running | Want::Frozen | Want::Resting, Some(named), Some(own)) => named != own,
-        _ => false,
-    }
+    let live = matches!(wanted.want, Want::Running | Want::Frozen | Want::Resting);
+    let named = wanted.holder.filter(|_| live);
+    named.zip(actual.holder).is_some_and(|(named, own)| named != own)
 }
 
 /// What is missing until an agent stands loaded with the wanted snapshot.
@@ -181,6 +180,7 @@ mod tests {
             epoch: None,
             holder: None,
             lease_over: false,
+            tick_ms: 10_000,
             grace_ms: 60_000,
             wind_down_usd: NanoUsd::ZERO,
         }

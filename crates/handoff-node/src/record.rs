@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use handoff_protocol::reference::CredentialRef;
 use handoff_protocol::{AuthorizationId, Digest, IncarnationId, SessionId, TransferId};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,12 @@ pub struct Record {
     pub sandbox: Option<SandboxRecord>,
     /// The snapshot that a receipt was accepted for.
     pub receipted: Option<Digest>,
+    /// SHA-256 of the token that the agent shows at the gateway's door.
+    pub agent_token: Option<Digest>,
+    /// Credential references that the session names.
+    pub references: Vec<CredentialRef>,
+    /// The upstream that the session's model is reached through.
+    pub upstreams: Vec<String>,
     /// A claim that was sent, or was about to be.
     pub claim: Option<ClaimRecord>,
     /// The epoch that this destination holds, by the last accepted claim.
@@ -80,6 +87,9 @@ impl Record {
             restored: None,
             sandbox: None,
             receipted: None,
+            agent_token: None,
+            references: Vec::new(),
+            upstreams: Vec::new(),
             claim: None,
             holding: None,
             checkpoint: None,

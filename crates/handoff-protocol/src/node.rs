@@ -106,6 +106,8 @@ pub struct Destination {
     /// Whether the holder's lease is over, so that a new incarnation may claim.
     #[serde(default)]
     pub lease_over: bool,
+    /// Milliseconds of compute that are reserved and charged at a time.
+    pub tick_ms: u64,
     /// Milliseconds of grace, counted from insolvency, that the node may charge to the wind-down.
     pub grace_ms: u64,
     /// What the wind-down may cost over all epochs.
@@ -353,6 +355,11 @@ pub struct Checkpoint {
     pub incarnation: IncarnationId,
     /// The manifest's digest.
     pub digest: Digest,
+    /// The last accepted snapshot as the node knows it: what it claimed with, or its last final or checkpoint
+    /// since. Where that is not the last accepted one any more, this checkpoint was overtaken and is refused
+    /// with `stale_snapshot`: it must not take the place of later work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<Digest>,
 }
 
 /// It counts.

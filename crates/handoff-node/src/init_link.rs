@@ -1,0 +1,159 @@
+//! The connection to one sandbox's init: commands out, statuses and the agent's lines in.
+//!
+//! The init answers every command with one status, in order. Lines of the agent come from inside the sandbox
+//! and are treated as hostile: they are parsed, and never followed as commands to this node.
+
+use std::path::Path;
+use std::time::Duration;
+
+use handoff_sandbox::control::{Cause, FromInit, LINE_BYTES, Status, ToInit};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// How long an init may take to answer. It does nothing slow.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Places in the queue that agent lines may not take.
+const RESERVED: usize = 16;
+
+/// What comes in besides answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Inbound {
+    /// A line of the agent.
+    Agent(String),
+    /// The agent ended.
+    Exited(i32),
+    /// The lease ran out, and the init froze the payload.
+    LeaseRanOut,
+    /// The init is gone, and with it everything inside.
+    Gone,
+}
+
+/// Why an init did not do as told.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    /// It cannot be reached, or went away.
+    #[error("the sandbox's init is gone")]
+    Gone,
+    /// It does not answer in time.
+    #[error("the sandbox's init does not answer")]
+    Silent,
+    /// It said no.
+    #[error("the sandbox's init refused: {0}")]
+    Refused(handoff_sandbox::control::Refused),
+}
+
+/// One connection.
+pub struct InitLink {
+    out: OwnedWriteHalf,
+    answers: mpsc::Receiver<Status>,
+    inbound: mpsc::Receiver<Inbound>,
+}
+
+impl InitLink {
+    /// Connects; the init's first word is its status.
+    pub async fn connect(socket: &Path) -> Result<(Self, Status), InitError> {
+        let stream = UnixStream::connect(socket).await.map_err(|_| InitError::Gone)?;
+        let (read, out) = stream.into_split();
+        let (answer, answers) = mpsc::channel(16);
+        let (inbound_out, inbound) = mpsc::channel(256);
+        tokio::spawn(read_lines(read, answer, inbound_out));
+        let mut link = Self { out, answers, inbound };
+        let status = link.answer().await?;
+        Ok((link, status))
+    }
+
+    /// Sends a command and waits for its answer.
+    pub async fn command(&mut self, command: &ToInit) -> Result<Status, InitError> {
+        self.send(command).await?;
+        let status = self.answer().await?;
+        match status.refused {
+            Some(refused) => Err(InitError::Refused(refused)),
+            None => Ok(status),
+        }
+    }
+
+    /// Passes a line to the agent.
+    pub async fn tell_agent<M: serde::Serialize>(&mut self, message: &M) -> Result<(), InitError> {
+        let line = serde_json::to_string(message).expect("control messages are plain data");
+        self.command(&ToInit::Agent { line }).await.map(|_| ())
+    }
+
+    /// Ends everything inside. The end of the connection is the answer.
+    pub async fn kill(mut self) -> Result<(), InitError> {
+        if self.send(&ToInit::Kill).await.is_err() {
+            return Ok(());
+        }
+        let gone = async {
+            while let Some(inbound) = self.inbound.recv().await {
+                if inbound == Inbound::Gone {
+                    break;
+                }
+            }
+        };
+        timeout(ANSWER_WITHIN, gone).await.map_err(|_| InitError::Silent)
+    }
+
+    /// What comes in next. Cancelling loses nothing.
+    pub async fn next(&mut self) -> Inbound {
+        self.inbound.recv().await.unwrap_or(Inbound::Gone)
+    }
+
+    async fn send(&mut self, command: &ToInit) -> Result<(), InitError> {
+        let mut line = serde_json::to_vec(command).expect("control messages are plain data");
+        line.push(b'\n');
+        match timeout(ANSWER_WITHIN, self.out.write_all(&line)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(InitError::Gone),
+            Err(_) => Err(InitError::Silent),
+        }
+    }
+
+    async fn answer(&mut self) -> Result<Status, InitError> {
+        match timeout(ANSWER_WITHIN, self.answers.recv()).await {
+            Ok(Some(status)) => Ok(status),
+            Ok(None) => Err(InitError::Gone),
+            Err(_) => Err(InitError::Silent),
+        }
+    }
+}
+
+/// Sorts what the init says.
+async fn read_lines(read: OwnedReadHalf, answers: mpsc::Sender<Status>, inbound: mpsc::Sender<Inbound>) {
+    let mut reader = BufReader::new(read);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let limit = u64::try_from(LINE_BYTES * 2 + 1024).expect("a line fits u64");
+        let read = (&mut reader).take(limit).read_until(b'\n', &mut line).await;
+        let message = match read {
+            Ok(0) | Err(_) => break,
+            Ok(_) => serde_json::from_slice::<FromInit>(&line),
+        };
+        let sent = match message {
+            Ok(FromInit::Status(status)) if status.cause == Cause::Lease => {
+                inbound.send(Inbound::LeaseRanOut).await
+            }
+            Ok(FromInit::Status(status)) => {
+                let _ = answers.send(status).await;
+                continue;
+            }
+            Ok(FromInit::Agent { line }) => {
+                // An agent that floods loses its own lines; it must not hold back the init's answers.
+                if inbound.capacity() > RESERVED {
+                    let _ = inbound.try_send(Inbound::Agent(line));
+                }
+                continue;
+            }
+            Ok(FromInit::Exited { code }) => inbound.send(Inbound::Exited(code)).await,
+            Err(_) => break,
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+    let _ = inbound.send(Inbound::Gone).await;
+}

@@ -1,0 +1,135 @@
+//! Renewing the lease, and doing what the answer says.
+
+use handoff_agent::control::ToAgent;
+use handoff_gateway::control::{Lease as RunLease, Resolve};
+use handoff_gateway::meter::Mode;
+use handoff_protocol::node::{LeaseCommand, Renew, Renewed};
+use handoff_protocol::{ErrorCode, NanoUsd};
+use handoff_sandbox::boot_ms;
+use handoff_sandbox::control::ToInit;
+use handoff_sandbox::lease::Grant;
+use tokio::time::{Duration, Instant};
+
+use super::{Place, StepError};
+
+impl Place {
+    /// One renewal. A lost answer is tried again soon; a refusal ends this holder.
+    pub(super) async fn renew(&mut self) -> Result<(), StepError> {
+        let Some(holding) = self.record.holding else { return Ok(()) };
+        let body = Renew {
+            epoch: holding.epoch,
+            generation: self.record.generation,
+            incarnation: holding.incarnation,
+        };
+        let sent_ms = boot_ms();
+        let within = Duration::from_millis(self.shared.lease.renew_ms.max(500));
+        let client = self.shared.client.clone().with_deadline(within);
+        match client.renew(self.record.transfer_id, &body).await {
+            Ok(renewed) => {
+                self.renewing.at = Instant::now() + Duration::from_millis(self.shared.lease.renew_ms);
+                self.renewed(renewed, sent_ms).await
+            }
+            Err(error) if ends_the_holder(error.code()) => {
+                tracing::warn!(place = %self.key(), %error, "this copy is no longer the session");
+                self.yield_session().await
+            }
+            Err(error) => {
+                tracing::warn!(place = %self.key(), %error, "not renewed; trying again");
+                self.renewing.at = Instant::now() + self.shared.lease.retry();
+                Ok(())
+            }
+        }
+    }
+
+    /// The lease counts from this renewal's own sending. A lapse of it froze the agent; this thaws it.
+    async fn renewed(&mut self, renewed: Renewed, sent_ms: u64) -> Result<(), StepError> {
+        let grant = Grant {
+            first_sent_ms: sent_ms,
+            boot_id: self.shared.boot_id.clone(),
+            lease_ms: renewed.lease_ms,
+        };
+        let link = self.link.as_mut().expect("a holder has a sandbox");
+        let status = link.command(&ToInit::Lease(grant)).await?;
+        self.prolong(sent_ms).await?;
+        if !status.reasons.any() && !self.frozen && !self.dry {
+            self.stand(Mode::Running).await?;
+        }
+        // A node that adopted a holder learns here that it still is one.
+        self.go().await?;
+        match renewed.command {
+            LeaseCommand::Run => self.resume_after_final(sent_ms).await,
+            LeaseCommand::Quiesce => match renewed.for_transfer {
+                Some(transfer) => self.give_final(transfer).await,
+                None => Ok(()),
+            },
+            // The list says so too, with what is to be stored meanwhile.
+            LeaseCommand::Freeze => Ok(()),
+            LeaseCommand::Stop => self.yield_session().await,
+        }
+    }
+
+    async fn prolong(&mut self, sent_ms: u64) -> Result<(), StepError> {
+        let Some(holding) = self.record.holding else { return Ok(()) };
+        let lease = RunLease {
+            destination: self.key(),
+            epoch: holding.epoch,
+            run_until_boot_ms: self.shared.lease.run_until(sent_ms),
+            boot_id: self.shared.boot_id.clone(),
+        };
+        if let Err(error) = self.shared.gateway.ask(&lease).await {
+            // A gateway that has just started does not know this epoch yet: the meter's watcher says so.
+            tracing::warn!(place = %self.key(), %error, "the gateway did not take the lease");
+        }
+        Ok(())
+    }
+
+    /// `run` counts only in the answer to a renewal that was first sent after the last final.
+    async fn resume_after_final(&mut self, sent_ms: u64) -> Result<(), StepError> {
+        match &self.final_for {
+            Some(given) if given.accepted_ms < sent_ms => {
+                tracing::info!(place = %self.key(), successor = %given.transfer, "the successor ended; going on");
+                self.final_for = None;
+                let link = self.link.as_mut().expect("a holder has a sandbox");
+                link.tell_agent(&ToAgent::Resume { holder: None }).await
+            }
+            Some(_) | None => Ok(()),
+        }
+        .map_err(StepError::from)
+    }
+
+    /// The gateway was started anew: it is told again what it must know.
+    pub(super) async fn admit_again(&mut self, limit_usd: NanoUsd) -> Result<(), StepError> {
+        let wanted = self.wanted.borrow().clone();
+        self.open_door(&wanted).await?;
+        self.shared.gateway.ask(&Resolve { destination: self.key() }).await?;
+        if let Some(holding) = self.record.holding {
+            self.admit(holding, limit_usd, boot_ms()).await?;
+            // The lease that the admission was given is no more than a renewal that is due now.
+            self.renewing.at = Instant::now();
+            let mode = if self.frozen {
+                Mode::WindingDown
+            } else if self.dry {
+                Mode::Frozen
+            } else {
+                return Ok(());
+            };
+            self.stand(mode).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Refusals after which this incarnation can never run again.
+fn ends_the_holder(code: Option<ErrorCode>) -> bool {
+    matches!(
+        code,
+        Some(
+            ErrorCode::StaleEpoch
+                | ErrorCode::StaleGeneration
+                | ErrorCode::WrongStatus
+                | ErrorCode::LeaseOver
+                | ErrorCode::NotFound
+                | ErrorCode::Forbidden
+        )
+    )
+}
