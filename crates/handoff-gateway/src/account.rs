@@ -1,0 +1,174 @@
+//! One destination's meter with its journal and its lease, behind one lock: what is decided in an order is
+//! written in that order.
+
+mod guard;
+mod lease;
+mod reports;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use handoff_protocol::{CallId, NanoUsd};
+use tokio::sync::watch;
+
+use crate::bid::{Bid, Grant};
+use crate::clock::Clock;
+use crate::journal::{Journal, JournalError};
+use crate::meter::{Meter, MeterRefusal, Mode, Moment, Record};
+
+pub(crate) use guard::OpenHold;
+pub(crate) use lease::AccountRefusal;
+
+/// The account of one destination.
+#[derive(Debug)]
+pub(crate) struct Account {
+    clock: Arc<dyn Clock>,
+    inner: Mutex<Inner>,
+    /// Rises with every change.
+    revision: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    meter: Meter,
+    journal: Journal,
+    /// Admitted since this process began, and until when the agent may run.
+    lease: Option<Lease>,
+    /// Reports that have a number, and how many of them are known to be durable.
+    sealed: u64,
+    durably_sealed: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Lease {
+    epoch: u64,
+    run_until_ms: u64,
+}
+
+/// Why no call may be made now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotNow {
+    /// The node has not admitted this destination.
+    #[error("the session does not run here yet")]
+    NotAdmitted,
+    /// The agent stands still.
+    #[error("the session is frozen")]
+    Frozen,
+    /// The lease has not been renewed.
+    #[error("the lease has run out and was not renewed yet")]
+    LeaseOver,
+}
+
+/// Why a call gets no hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoHold {
+    /// Not now; the call may be repeated.
+    #[error(transparent)]
+    NotNow(#[from] NotNow),
+    /// It does not fit.
+    #[error("{required} US dollars are needed and {available} are left")]
+    Exceeded {
+        /// What it takes at the least.
+        required: NanoUsd,
+        /// What is left.
+        available: NanoUsd,
+    },
+    /// The hold cannot be made durable.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl Account {
+    pub(crate) fn new(clock: Arc<dyn Clock>, meter: Meter, journal: Journal) -> Self {
+        let inner = Inner { meter, journal, lease: None, sealed: 1, durably_sealed: 0 };
+        Self { clock, inner: Mutex::new(inner), revision: watch::Sender::new(1) }
+    }
+
+    /// Holds as much of a call as fits, durably, and says for which epoch.
+    pub(crate) async fn hold(
+        self: &Arc<Self>,
+        call_id: CallId,
+        bid: &Bid,
+    ) -> Result<(OpenHold, Grant), NoHold> {
+        let (hold, grant, durable) = {
+            let mut inner = self.lock();
+            let epoch = inner.may_call(self.clock.boot_ms())?;
+            let available = inner.available(epoch)?;
+            let grant = bid.fit(available).map_err(|required| NoHold::Exceeded { required, available })?;
+            let records = inner.meter.hold(epoch, call_id, grant.amount_usd).map_err(no_hold)?;
+            let durable = inner.journal.append_hold(&records);
+            (OpenHold::new(Arc::clone(self), epoch, call_id, grant.amount_usd), grant, durable)
+        };
+        self.changed();
+        let durable = durable.await.unwrap_or_else(|_| Err(JournalError::ended()));
+        if let Err(error) = durable {
+            hold.never_written();
+            return Err(error.into());
+        }
+        // The disk may have taken its time: what was true before the wait must be true after it.
+        let still = self.lock().may_call(self.clock.boot_ms());
+        match still {
+            Ok(epoch) if epoch == hold.epoch() => Ok((hold, grant)),
+            Ok(_) => Err(NotNow::NotAdmitted.into()),
+            Err(not_now) => Err(not_now.into()),
+        }
+    }
+
+    /// Sees every change from now on.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// The clock that this account counts in.
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    fn changed(&self) {
+        self.revision.send_modify(|revision| *revision += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic inside would have left the meter between two records, never inside one.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Moment<'_> {
+        Moment { boot_id: self.clock.boot_id(), boot_ms: self.clock.boot_ms() }
+    }
+}
+
+fn no_hold(refusal: MeterRefusal) -> NoHold {
+    match refusal {
+        MeterRefusal::Exceeded { required, available } => NoHold::Exceeded { required, available },
+        MeterRefusal::StaleEpoch { .. }
+        | MeterRefusal::OtherIncarnation { .. }
+        | MeterRefusal::OtherTerms
+        | MeterRefusal::NotOpen
+        | MeterRefusal::NoSuchReport { .. } => NotNow::NotAdmitted.into(),
+    }
+}
+
+impl Inner {
+    /// The epoch that may make a call now.
+    fn may_call(&self, now_ms: u64) -> Result<u64, NotNow> {
+        let lease = self.lease.ok_or(NotNow::NotAdmitted)?;
+        let standing = self.meter.standing().ok_or(NotNow::NotAdmitted)?;
+        match standing.mode {
+            Mode::Frozen | Mode::WindingDown => Err(NotNow::Frozen),
+            Mode::Running if now_ms >= lease.run_until_ms => Err(NotNow::LeaseOver),
+            Mode::Running => Ok(lease.epoch),
+        }
+    }
+
+    fn available(&self, epoch: u64) -> Result<NanoUsd, NotNow> {
+        self.meter.available(epoch).map_err(|_| NotNow::NotAdmitted)
+    }
+
+    /// Writes what was decided.
+    fn keep(&mut self, records: &[Record]) {
+        self.journal.append(records);
+        if self.journal.is_large() {
+            self.journal.compact(&Record::Compacted { meter: Box::new(self.meter.clone()) });
+        }
+    }
+}
