@@ -157,6 +157,23 @@ pub struct AuditRow {
     pub hash: Digest,
 }
 
+/// What computing a chain anew finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chain {
+    /// Every row is as it was written.
+    Whole {
+        /// How many rows it has.
+        links: u64,
+        /// The hash up to and with the last of them; zeros before the first.
+        head: Digest,
+    },
+    /// It holds up to the link before this one.
+    Broken {
+        /// The first link that is missing or was changed.
+        link: u64,
+    },
+}
+
 /// The registry. Every adapter passes the same contract suite.
 #[async_trait]
 pub trait Ledger: Send + Sync {
@@ -201,6 +218,15 @@ pub trait Ledger: Send + Sync {
         after: u64,
         limit: usize,
     ) -> Result<Vec<AuditRow>, LedgerError>;
+
+    /// Computes a chain anew from its stored rows: a transfer's, or the one for the project's other rows. It
+    /// finds whatever was changed, taken out or put in between; rows taken off the end show only against a
+    /// head that was kept elsewhere.
+    async fn verify_chain(
+        &self,
+        project: ProjectId,
+        transfer: Option<TransferId>,
+    ) -> Result<Chain, LedgerError>;
 
     /// Writes an audit row of its own.
     async fn record(&self, entry: AuditEntry) -> Result<(), LedgerError>;
