@@ -134,7 +134,8 @@ pub async fn fetch(digest: Digest, from: &dyn BlobStore, to: &dyn BlobStore) -> 
     };
     let manifest = parse_manifest(digest, &bytes)?;
     let bytes_total = manifest.size() + bytes.len() as u64;
-    let fetches = manifest.parts.iter().map(|part| fetch_part(part, from, to));
+    // Collected, so that no closure over a borrowed part lives across an await: callers spawn this future.
+    let fetches: Vec<_> = manifest.parts.iter().map(|part| fetch_part(part, from, to)).collect();
     let fetched: Vec<u64> =
         futures_util::stream::iter(fetches).buffer_unordered(AT_ONCE).try_collect().await?;
     let mut bytes_fetched = fetched.into_iter().sum();
@@ -169,7 +170,7 @@ async fn fetch_part(part: &PartRef, from: &dyn BlobStore, to: &dyn BlobStore) ->
 /// Where one is missing or damaged.
 pub async fn verify(digest: Digest, blobs: &dyn BlobStore) -> Result<Verified, FetchError> {
     let manifest = manifest(digest, blobs).await?;
-    let checks = manifest.parts.iter().map(|part| verify_part(part, blobs));
+    let checks: Vec<_> = manifest.parts.iter().map(|part| verify_part(part, blobs)).collect();
     futures_util::stream::iter(checks).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     Ok(Verified { digest, manifest })
 }

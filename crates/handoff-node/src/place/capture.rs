@@ -48,8 +48,12 @@ impl Place {
     pub(super) async fn store_checkpoint(&mut self) -> Result<(), StepError> {
         let Some(holding) = self.record.holding else { return Ok(()) };
         let captured = self.capture(Moment::Draft, holding).await?;
-        let body =
-            Checkpoint { epoch: holding.epoch, incarnation: holding.incarnation, digest: captured.digest };
+        let body = Checkpoint {
+            epoch: holding.epoch,
+            incarnation: holding.incarnation,
+            digest: captured.digest,
+            follows: self.record.checkpoint.or(self.record.restored),
+        };
         self.shared.client.checkpoint(self.record.transfer_id, &body).await?;
         self.record.checkpoint = Some(captured.digest);
         self.save().await

@@ -30,6 +30,7 @@ impl Prior {
         let Ok(manifest) = Manifest::parse(&bytes) else { return Ok(Self::default()) };
         let mut prior = Self::default();
         let sizes = manifest.parts.iter().map(|part| async move { (part, blobs.size(part.digest).await) });
+        let sizes: Vec<_> = sizes.collect();
         let mut sizes = futures_util::stream::iter(sizes).buffer_unordered(AT_ONCE);
         while let Some((part, size)) = sizes.next().await {
             if size? == Some(part.size) {
