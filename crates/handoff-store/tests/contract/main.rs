@@ -1,0 +1,8 @@
+//! The contract suite over every adapter, and what is particular to each.
+
+mod stores;
+
+use stores::{MemoryStore, SqliteStore};
+
+handoff_testkit::contract_suite!(memory, MemoryStore);
+handoff_testkit::contract_suite!(sqlite, SqliteStore::default());

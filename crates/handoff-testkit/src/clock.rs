@@ -1,0 +1,47 @@
+//! A clock that stands still until a test moves it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use handoff_protocol::Timestamp;
+
+/// A clock that a test moves by hand. Clones show the same time.
+#[derive(Debug, Clone)]
+pub struct ManualClock {
+    ms: Arc<AtomicI64>,
+}
+
+impl ManualClock {
+    /// A clock that shows this time.
+    pub fn at(time: Timestamp) -> Self {
+        Self { ms: Arc::new(AtomicI64::new(time.unix_ms())) }
+    }
+
+    /// The time it shows.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.ms.load(Ordering::SeqCst))
+    }
+
+    /// Moves it forward by so many milliseconds.
+    pub fn advance(&self, ms: u64) {
+        self.set(self.now().plus_ms(ms));
+    }
+
+    /// Sets it to any time, also an earlier one.
+    pub fn set(&self, time: Timestamp) {
+        self.ms.store(time.unix_ms(), Ordering::SeqCst);
+    }
+
+    /// What an adapter takes its time from.
+    pub fn reader(&self) -> impl Fn() -> Timestamp + Send + Sync + 'static {
+        let clock = self.clone();
+        move || clock.now()
+    }
+}
+
+impl Default for ManualClock {
+    /// Shows 2026-12-01T09:30:00Z.
+    fn default() -> Self {
+        Self::at(Timestamp::from_unix_ms(1_796_117_400_000))
+    }
+}

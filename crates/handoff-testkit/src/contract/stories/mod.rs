@@ -1,0 +1,3 @@
+//! The stories.
+
+pub mod walk;
