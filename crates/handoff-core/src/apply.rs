@@ -243,7 +243,10 @@ impl State {
         let Taken { transfer, epoch, incarnation, node, generation, lease_until, limit } = taken;
         let totals = Totals::default();
         let account = EpochAccount { node, incarnation, limit, totals, seq: 0, body: None, closed: None };
-        self.change(transfer).epochs.insert(epoch, account);
+        let found = self.change(transfer);
+        found.epochs.insert(epoch, account);
+        // What this epoch may wait for is another one's report.
+        found.waiting_since = None;
         let session = self.touch();
         session.epoch = epoch;
         session.holder = Holder::Incarnation { incarnation, transfer, node, generation };
@@ -259,11 +262,14 @@ impl State {
             Fact::UsageReported { transfer, epoch, seq, totals, closing, body, limit } => {
                 let found = self.change(*transfer);
                 let account = found.epochs.get_mut(epoch).expect("a report is about a known epoch");
+                let granted = account.limit < *limit;
                 account.totals = *totals;
                 account.seq = *seq;
                 account.body = Some(*body);
                 account.limit = *limit;
                 account.closed = account.closed.or(closing.then_some(Closing::Reported));
+                // A higher limit is what a meter waits for.
+                found.waiting_since = found.waiting_since.filter(|_| !granted);
             }
             Fact::SpendRecorded { transfer, cost, .. } => {
                 let budget = self.budget(*transfer);

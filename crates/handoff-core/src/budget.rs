@@ -80,7 +80,8 @@ pub fn grant(policy: &Policy, transfer: &Transfer, limit: NanoUsd, spent: NanoUs
     let spendable = budget.allocated.minus(budget.reserve);
     let slice = NanoUsd::from_nano(spendable.nano() / policy.slices.max(1)).max(tick_cost(policy, transfer));
     let wanted = spent.plus(slice);
-    wanted.min(limit.plus(transfer.free(policy))).max(limit)
+    // What was spent beyond the limit is charged as well, so more of it cannot be had from what is free.
+    wanted.min(limit.max(spent).plus(transfer.free(policy))).max(limit)
 }
 
 /// What one tick of the transfer's tier costs.
@@ -91,4 +92,56 @@ pub fn tick_cost(policy: &Policy, transfer: &Transfer) -> NanoUsd {
 /// The least budget that a tier can be run with: the wind-down and one tick.
 pub fn least(policy: &Policy, tier: &handoff_protocol::Tier) -> NanoUsd {
     policy.wind_down(tier).plus(tier.run_cost(policy.tick_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use handoff_protocol::Totals;
+
+    use super::*;
+    use crate::grid::CommandKind;
+    use crate::machine::world::{BUDGET, ONE, RESERVE, TICK, World, nano};
+
+    fn account(limit: i64, spent: i64, closed: Option<Closing>) -> EpochAccount {
+        let totals = Totals { model_usd: nano(spent), ..Totals::default() };
+        let world = World::active();
+        EpochAccount { limit: nano(limit), totals, closed, ..world.of(ONE).epochs[&Epoch(2)] }
+    }
+
+    #[test]
+    fn an_epoch_is_charged_at_its_limit_until_its_closing_report() {
+        for (closed, charge, leased) in
+            [(None, 10, 6), (Some(Closing::WrittenOff), 10, 6), (Some(Closing::Reported), 4, 0)]
+        {
+            let account = account(10, 4, closed);
+            assert_eq!((account.charge(), account.leased()), (nano(charge), nano(leased)), "{closed:?}");
+        }
+        let over = account(10, 12, None);
+        assert_eq!((over.charge(), over.leased()), (nano(12), nano(0)));
+    }
+
+    #[test]
+    fn the_reserve_is_released_with_the_last_closing() {
+        let mut world = World::active();
+        world.give(world.report(|usage| usage.totals.wind_down_usd = nano(5)));
+        assert_eq!(world.of(ONE).reserve(), RESERVE);
+        world.give(world.command(CommandKind::Terminate, ONE));
+        assert_eq!(world.of(ONE).reserve(), RESERVE, "its epoch is open");
+        world.give(world.report(|usage| usage.closing = true));
+        assert_eq!((world.of(ONE).reserve(), world.of(ONE).spent()), (nano(5), nano(5)));
+        assert_eq!(world.of(ONE).free(&world.policy), BUDGET.minus(nano(5)));
+    }
+
+    #[test]
+    fn a_grant_is_a_slice_beyond_what_is_spent_as_far_as_there_is_money() {
+        let world = World::authorized();
+        let slice = nano((BUDGET.nano() - RESERVE.nano()) / 2);
+        let grant = |limit, spent| grant(&world.policy, world.of(ONE), limit, spent);
+        assert_eq!(grant(nano(0), nano(0)), slice);
+        assert_eq!(grant(nano(0), nano(7)), slice.plus(nano(7)));
+        assert_eq!(grant(BUDGET, nano(0)), BUDGET, "it is never lowered");
+        let mut small = World::authorized();
+        small.policy.slices = 1_000_000;
+        assert_eq!(super::grant(&small.policy, small.of(ONE), nano(0), nano(0)), TICK, "one tick at least");
+    }
 }

@@ -112,3 +112,25 @@ impl Rules {
         self.removed & (1 << rule as u32) == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mutant_lacks_one_rule_and_no_other() {
+        let rules = [Rule::EpochCheck, Rule::FinalSeals, Rule::InsolventOnlyByTick];
+        assert!(rules.iter().all(|rule| Rules::all().keep(*rule)));
+        let mutant = Rules::without(Rule::FinalSeals);
+        assert_eq!(rules.map(|rule| mutant.keep(rule)), [true, false, true]);
+    }
+
+    #[test]
+    fn the_wind_down_pays_grace_at_the_frozen_price_and_the_last_snapshot() {
+        let mut policy = Policy::default();
+        let tier = policy.tiers[0].clone();
+        assert_eq!(policy.wind_down(&tier), NanoUsd::from_nano(168_000));
+        policy.final_snapshot_cost = NanoUsd::from_nano(2_000);
+        assert_eq!(policy.wind_down(&tier), NanoUsd::from_nano(170_000));
+    }
+}

@@ -299,3 +299,20 @@ impl Transfer {
         present && self.former_assignments.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_reads_back_from_its_words() {
+        for reason in [
+            EndReason::Moved,
+            EndReason::GracePeriodExpired,
+            EndReason::TimeToLive,
+            EndReason::Requested("the host is drained".to_owned()),
+        ] {
+            assert_eq!(EndReason::from_words(reason.as_str()), reason);
+        }
+    }
+}

@@ -102,6 +102,8 @@ pub enum Command {
         incarnation: IncarnationId,
         /// The manifest's digest; its blobs are stored.
         digest: Digest,
+        /// The accepted snapshot that it was taken after, as the node knows it.
+        follows: Option<Digest>,
     },
     /// The holder goes to rest.
     Rest {

@@ -45,3 +45,75 @@ pub(super) fn decide(
     ];
     Ok(Decision::new(facts, Reply::Authorized { authorization: token.id }))
 }
+
+#[cfg(test)]
+mod tests {
+    use handoff_protocol::ErrorCode;
+    use handoff_protocol::request::Operation;
+
+    use crate::grid::CommandKind;
+    use crate::machine::world::{MINUTE, ONE, TWO, World, incarnation};
+    use crate::transfer::Outcome;
+    use crate::{Command, Refusal, Reply};
+
+    #[test]
+    fn given_pushed_when_activated_then_its_destination_may_claim_for_a_while() {
+        let mut world = World::pushed();
+        let token = world.token(ONE, Operation::Activate);
+        let reply = world.give(Command::Activate { transfer: ONE, token: token.clone() });
+        assert_eq!(reply, Reply::Authorized { authorization: token.id });
+        let open = world.of(ONE).open_authorization().expect("it is open");
+        assert_eq!((open.id, open.deadline), (token.id, world.now.plus_ms(45_000)));
+        assert!(world.of(ONE).spent_tokens.contains(&token.id));
+        assert_eq!(world.code(&world.command(CommandKind::Activate, ONE)), ErrorCode::AlreadyAuthorized);
+    }
+
+    #[test]
+    fn given_a_withdrawn_authorisation_then_its_token_is_spent_and_another_one_works() {
+        let mut world = World::pushed();
+        let token = world.token(ONE, Operation::Activate);
+        let activate = Command::Activate { transfer: ONE, token };
+        world.give(activate.clone());
+        world.give(world.command(CommandKind::Withdraw, ONE));
+        assert_eq!(world.code(&activate), ErrorCode::TokenUsed);
+        world.give(world.command(CommandKind::Activate, ONE));
+        assert_eq!(world.of(ONE).authorization.as_ref().map(|found| &found.outcome), Some(&Outcome::Open));
+    }
+
+    #[test]
+    fn a_token_for_something_else_is_refused() {
+        let world = World::pushed();
+        let with = |token| world.code(&Command::Activate { transfer: ONE, token });
+        assert_eq!(with(world.token(TWO, Operation::Activate)), ErrorCode::TokenTransfer);
+        assert_eq!(with(world.token(ONE, Operation::ProvisionRuntime)), ErrorCode::TokenScope);
+        let token = world.token(ONE, Operation::Activate);
+        let late = world.clone().later(6 * MINUTE);
+        assert_eq!(late.code(&Command::Activate { transfer: ONE, token }), ErrorCode::TokenExpired);
+    }
+
+    #[test]
+    fn a_refused_activation_leaves_its_token_unspent() {
+        let mut world = World::pushed().silent(2 * MINUTE);
+        world.give(world.command(CommandKind::Reassign, ONE));
+        let activate = world.command(CommandKind::Activate, ONE);
+        assert_eq!(world.refuse(&activate), Refusal::NoReceipt { transfer: ONE });
+        world.give(world.command(CommandKind::Receipt, ONE));
+        world.give(activate);
+    }
+
+    /// H-52
+    #[test]
+    fn the_former_holder_is_waited_for_before_the_token_is_spent() {
+        let mut world = World::terminated();
+        world.give(world.resume(TWO));
+        for kind in [CommandKind::Provision, CommandKind::Push, CommandKind::Receipt] {
+            world.give(world.command(kind, TWO));
+        }
+        let activate = world.command(CommandKind::Activate, TWO);
+        let until = world.session().lease_until.expect("it had a lease");
+        assert_eq!(world.refuse(&activate), Refusal::FormerHolderMayRun { until });
+        let mut world = world.later(30_000);
+        world.give(activate);
+        world.give(world.claim(TWO, incarnation(2)));
+    }
+}

@@ -42,3 +42,58 @@ pub(super) fn check_open(transfer: &Transfer, authorization: AuthorizationId) ->
         Some(_) | None => Err(Refusal::AuthorizationOver { transfer: transfer.id }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use handoff_protocol::{ErrorCode, Status, TokenId};
+
+    use crate::Command;
+    use crate::grid::CommandKind;
+    use crate::machine::world::{NODE, ONE, OTHER_NODE, World};
+    use crate::state::Generation;
+    use crate::transfer::Outcome;
+
+    #[test]
+    fn a_declined_authorisation_is_over_and_says_why() {
+        let mut world = World::authorized();
+        let claim = world.command(CommandKind::Claim, ONE);
+        world.give(world.command(CommandKind::Decline, ONE));
+        let reason = "a credential did not resolve".to_owned();
+        assert_eq!(
+            world.of(ONE).authorization.clone().map(|found| found.outcome),
+            Some(Outcome::Declined { reason })
+        );
+        assert_eq!((world.status(ONE), world.code(&claim)), (Status::Pushed, ErrorCode::LeaseOver));
+    }
+
+    #[test]
+    fn only_the_assigned_node_declines() {
+        let world = World::authorized();
+        let Command::Decline { transfer, authorization, reason, .. } =
+            world.command(CommandKind::Decline, ONE)
+        else {
+            unreachable!("it declines")
+        };
+        let by = |node, generation| {
+            let reason = reason.clone();
+            world.code(&Command::Decline { transfer, node, generation, authorization, reason })
+        };
+        assert_eq!(by(OTHER_NODE, Generation(1)), ErrorCode::Forbidden);
+        assert_eq!(by(NODE, Generation(2)), ErrorCode::StaleGeneration);
+    }
+
+    /// H-57
+    #[test]
+    fn neither_end_can_hit_a_later_authorisation() {
+        let mut world = World::authorized();
+        let (withdraw, decline) =
+            (world.command(CommandKind::Withdraw, ONE), world.command(CommandKind::Decline, ONE));
+        world.give(withdraw.clone());
+        assert_eq!(world.code(&withdraw), ErrorCode::LeaseOver, "it is over already");
+        world.give(world.command(CommandKind::Activate, ONE));
+        assert_eq!([world.code(&withdraw), world.code(&decline)], [ErrorCode::LeaseOver; 2]);
+        let unknown = Command::Withdraw { transfer: ONE, authorization: TokenId::from_u128(5) };
+        assert_eq!(world.code(&unknown), ErrorCode::LeaseOver);
+        assert!(world.of(ONE).open_authorization().is_some());
+    }
+}

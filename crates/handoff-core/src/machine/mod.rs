@@ -21,6 +21,8 @@ mod rest;
 mod return_source;
 mod stage;
 mod wake;
+#[cfg(test)]
+pub(crate) mod world;
 mod write_off;
 
 use handoff_protocol::{Digest, NodeId, Timestamp, TransferId};
@@ -85,9 +87,9 @@ pub fn decide(
             let holder = Holding { node: *node, epoch: *epoch, incarnation: Some(*incarnation) };
             renew::decide(&case, *transfer, holder, *generation)
         }
-        Command::Checkpoint { transfer, node, epoch, incarnation, digest } => {
+        Command::Checkpoint { transfer, node, epoch, incarnation, digest, follows } => {
             let holder = Holding { node: *node, epoch: *epoch, incarnation: Some(*incarnation) };
-            checkpoint::decide(&case, *transfer, holder, *digest)
+            checkpoint::decide(&case, *transfer, holder, (*digest, *follows))
         }
         Command::Rest { transfer, node, epoch } => {
             rest::decide(&case, *transfer, Holding { node: *node, epoch: *epoch, incarnation: None })

@@ -65,3 +65,75 @@ fn proves_holder_gone(session: &Session, transfer: TransferId, generation: Gener
     };
     seen.state == ObservedState::Absent && about_holder && !session.holder_gone
 }
+
+#[cfg(test)]
+mod tests {
+    use handoff_protocol::ErrorCode;
+    use handoff_protocol::node::ObservedState;
+
+    use crate::grid::CommandKind;
+    use crate::machine::world::{MINUTE, NODE, ONE, OTHER_NODE, World, incarnation};
+    use crate::state::Generation;
+    use crate::{Command, Fact, lease};
+
+    fn seen(generation: u64, node: handoff_protocol::NodeId, incarnation: Option<u128>) -> Command {
+        Command::Observe {
+            transfer: ONE,
+            node,
+            generation: Generation(generation),
+            state: ObservedState::Absent,
+            last_alive: None,
+            incarnation: incarnation.map(super::IncarnationId::from_u128),
+        }
+    }
+
+    /// H-91
+    #[test]
+    fn proof_that_the_holder_is_gone_ends_its_lease() {
+        let mut world = World::active();
+        assert!(!lease::is_over(world.session(), world.now));
+        world.give(seen(1, NODE, None));
+        world.give(seen(1, NODE, Some(9)));
+        assert!(!lease::is_over(world.session(), world.now), "that was about others");
+        world.give(seen(1, NODE, Some(1)));
+        assert!(lease::is_over(world.session(), world.now));
+        assert_eq!(world.make(seen(1, NODE, Some(1))).0, [], "it is known");
+        assert_eq!(world.code(&world.renew()), ErrorCode::LeaseOver);
+    }
+
+    #[test]
+    fn a_late_report_about_a_former_incarnation_ends_nothing() {
+        let mut world = World::active().later(MINUTE);
+        world.give(world.reclaim(incarnation(2)));
+        world.give(seen(1, NODE, Some(1)));
+        assert!(!lease::is_over(world.session(), world.now));
+    }
+
+    #[test]
+    fn only_the_node_of_an_assignment_speaks_of_it() {
+        let mut world = World::active().silent(2 * MINUTE);
+        world.give(world.command(CommandKind::Reassign, ONE));
+        assert_eq!(world.code(&seen(1, OTHER_NODE, None)), ErrorCode::Forbidden);
+        assert_eq!(world.code(&seen(2, NODE, None)), ErrorCode::Forbidden);
+        assert_eq!(world.code(&seen(3, OTHER_NODE, None)), ErrorCode::StaleGeneration);
+        assert!(!world.of(ONE).former_assignments.is_empty());
+        world.give(seen(1, NODE, Some(1)));
+        assert!(world.of(ONE).former_assignments.is_empty());
+        assert_eq!(world.make(seen(1, NODE, Some(1))).0, [], "it is known");
+    }
+
+    /// H-89
+    #[test]
+    fn the_ledger_closes_with_the_last_report_and_the_last_proof_of_absence() {
+        let mut world = World::terminated();
+        world.give(seen(1, NODE, Some(1)));
+        assert!(!world.of(ONE).ledger_closed, "its epoch is open");
+        let (facts, _) = world.make(world.report(|usage| usage.closing = true));
+        assert!(facts.contains(&Fact::LedgerClosed { transfer: ONE }));
+        let mut world = World::terminated();
+        world.give(world.report(|usage| usage.closing = true));
+        assert!(!world.of(ONE).ledger_closed, "its sandbox may be there");
+        let (facts, _) = world.make(seen(1, NODE, Some(1)));
+        assert!(facts.contains(&Fact::LedgerClosed { transfer: ONE }));
+    }
+}

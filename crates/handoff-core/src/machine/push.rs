@@ -25,3 +25,47 @@ pub(super) fn decide(
     }
     Ok(Decision::done([Fact::PushRequested { transfer, digest }]))
 }
+
+#[cfg(test)]
+mod tests {
+    use handoff_protocol::ErrorCode;
+
+    use crate::Command;
+    use crate::grid::CommandKind;
+    use crate::machine::world::{ONE, World, digest};
+    use crate::transfer::Push;
+
+    #[test]
+    fn a_push_is_recorded_once_for_the_digest_it_is_about() {
+        let mut world = World::provisioned();
+        world.give(Command::Push { transfer: ONE, checksum: None });
+        assert_eq!(world.of(ONE).push, Some(Push::Requested { digest: digest("final") }));
+        assert_eq!(world.make(world.command(CommandKind::Push, ONE)).0, []);
+    }
+
+    #[test]
+    fn another_checksum_and_a_draft_are_refused() {
+        let world = World::provisioned();
+        let push = Command::Push { transfer: ONE, checksum: Some(digest("else")) };
+        assert_eq!(world.code(&push), ErrorCode::ChecksumMismatch);
+        let mut draft = World::staged();
+        draft.give(draft.command(CommandKind::Provision, ONE));
+        assert_eq!(draft.code(&draft.command(CommandKind::Push, ONE)), ErrorCode::NotFinal);
+    }
+
+    #[test]
+    fn a_push_that_failed_can_be_asked_for_again() {
+        let mut world = World::provisioned();
+        world.give(world.command(CommandKind::Push, ONE));
+        let Command::Receipt { transfer, node, generation, digest, .. } =
+            world.command(CommandKind::Receipt, ONE)
+        else {
+            unreachable!("it is a receipt")
+        };
+        let missing = vec!["env://keys/MODEL".to_owned()];
+        world.give(Command::Receipt { transfer, node, generation, digest, missing: missing.clone() });
+        assert_eq!(world.of(ONE).push, Some(Push::Failed { missing }));
+        world.give(world.command(CommandKind::Push, ONE));
+        world.give(world.command(CommandKind::Receipt, ONE));
+    }
+}

@@ -24,3 +24,33 @@ pub(super) fn decide(case: &Case<'_>, session: SessionId) -> Result<Decision, Re
     }
     Ok(Decision::done([Fact::Woken { transfer: live }]))
 }
+
+#[cfg(test)]
+mod tests {
+    use handoff_protocol::ErrorCode;
+
+    use crate::grid::CommandKind;
+    use crate::machine::world::{ONE, World, incarnation};
+    use crate::state::Epoch;
+
+    #[test]
+    fn given_resting_when_woken_then_its_node_re_claims_in_a_new_epoch() {
+        let mut world = World::resting();
+        let wake = world.command(CommandKind::Wake, ONE);
+        world.give(wake.clone());
+        assert!(!world.of(ONE).resting);
+        assert_eq!(world.code(&world.renew()), ErrorCode::LeaseOver, "the one that rested is gone");
+        assert_eq!(world.make(wake).0, [], "it is awake");
+        world.give(world.reclaim(incarnation(2)));
+        assert_eq!(world.epoch(), Epoch(3));
+    }
+
+    #[test]
+    fn without_a_live_transfer_there_is_nothing_to_wake() {
+        for world in [World::pushed(), World::terminated()] {
+            assert_eq!(world.code(&world.command(CommandKind::Wake, ONE)), ErrorCode::SessionBusy);
+        }
+        let insolvent = World::insolvent();
+        assert_eq!(insolvent.code(&insolvent.command(CommandKind::Wake, ONE)), ErrorCode::WrongStatus);
+    }
+}
