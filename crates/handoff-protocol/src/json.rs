@@ -35,7 +35,16 @@ pub enum InvalidJson {
 /// # Errors
 /// Says where, and what is wrong there.
 pub fn check(text: &[u8]) -> Result<(), InvalidJson> {
-    Scan { text, at: 0, open: Vec::new() }.run()
+    check_around(text, 0)
+}
+
+/// Checks a document that holds texts of others, so many levels down: each of those may use the whole depth,
+/// and whoever takes them out checks them again.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_around(text: &[u8], levels: usize) -> Result<(), InvalidJson> {
+    Scan { text, at: 0, open: Vec::new(), deepest: JSON_DEPTH + levels }.run()
 }
 
 enum Level {
@@ -47,6 +56,7 @@ struct Scan<'t> {
     text: &'t [u8],
     at: usize,
     open: Vec<Level>,
+    deepest: usize,
 }
 
 impl Scan<'_> {
@@ -132,7 +142,7 @@ impl Scan<'_> {
     }
 
     fn enter(&mut self, level: Level) -> Result<(), InvalidJson> {
-        if self.open.len() == JSON_DEPTH {
+        if self.open.len() == self.deepest {
             return Err(InvalidJson::TooDeep { at: self.at });
         }
         self.open.push(level);
@@ -279,6 +289,9 @@ mod tests {
         for levels in [129, 5_000, 100_000] {
             assert_eq!(check(&nested(levels)), Err(InvalidJson::TooDeep { at: 128 }), "{levels}");
         }
+        let wrapped = |levels| [&b"{\"state\":"[..], &nested(levels), b"}"].concat();
+        assert_eq!(check_around(&wrapped(128), 1), Ok(()));
+        assert!(check_around(&wrapped(129), 1).is_err() && check(&wrapped(128)).is_err());
     }
 
     #[test]

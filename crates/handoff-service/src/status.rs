@@ -1,0 +1,209 @@
+//! Asking how things are, and the answer to a command on a transfer.
+
+use handoff_core::ledger::{Filter, Request};
+use handoff_core::{Command, Role};
+use handoff_protocol::listing::{
+    EventPage, EventQuery, NodePage, SessionPage, SessionQuery, TransferPage, TransferQuery, ViewQuery,
+};
+use handoff_protocol::request::{EventView, SessionView, TransferView};
+use handoff_protocol::{ProjectId, SessionId, Status, TransferId};
+
+use crate::access::Principal;
+use crate::asked::Call;
+use crate::error::ServiceError;
+use crate::service::Service;
+use crate::view;
+use crate::wait::News;
+
+/// Rows of a page unless the caller names a number.
+const PAGE: usize = 100;
+/// Rows of a page at the most.
+const LARGEST_PAGE: usize = 1000;
+/// Whoever is known may look; a node too.
+const LOOK: [Role; 6] =
+    [Role::Viewer, Role::Caller, Role::Source, Role::Orchestrator, Role::Admin, Role::Node];
+
+fn page(limit: Option<usize>) -> usize {
+    limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE)
+}
+
+impl Service {
+    /// Applies a command on a transfer and answers with the transfer.
+    pub(crate) async fn change(
+        &self,
+        call: &Call,
+        transfer: TransferId,
+        request: Request,
+        command: Command,
+    ) -> Result<TransferView, ServiceError> {
+        self.give(call, Some(request.clone()), command).await?;
+        self.answered(call, transfer, request).await
+    }
+
+    /// The transfer after a command, with the request id that counts for a repetition.
+    pub(crate) async fn answered(
+        &self,
+        call: &Call,
+        transfer: TransferId,
+        request: Request,
+    ) -> Result<TransferView, ServiceError> {
+        let mut view = self.view(call.principal.project, transfer, 0, PAGE).await?;
+        view.request_id = Some(request.id);
+        Ok(view)
+    }
+
+    async fn view(
+        &self,
+        project: ProjectId,
+        transfer: TransferId,
+        after: u64,
+        limit: usize,
+    ) -> Result<TransferView, ServiceError> {
+        let found = self.found(project, transfer).await?;
+        let (events, next_cursor) = self.event_page(project, transfer, after, limit).await?;
+        Ok(view::transfer(&found, events, next_cursor))
+    }
+
+    async fn event_page(
+        &self,
+        project: ProjectId,
+        transfer: TransferId,
+        after: u64,
+        limit: usize,
+    ) -> Result<(Vec<EventView>, Option<u64>), ServiceError> {
+        let mut events = self.inner.ledger.events(project, transfer, after, limit + 1).await?;
+        let more = events.len() > limit;
+        events.truncate(limit);
+        let next_cursor = events.last().filter(|_| more).map(|last| last.seq);
+        Ok((events, next_cursor))
+    }
+
+    /// One transfer with a page of its events; waits for a newer version where that is asked.
+    ///
+    /// # Errors
+    /// Where there is no such transfer, or the ledger does not answer.
+    pub async fn get_status(
+        &self,
+        principal: &Principal,
+        transfer: TransferId,
+        query: ViewQuery,
+    ) -> Result<TransferView, ServiceError> {
+        self.permit_roles(principal, &LOOK, "look").await?;
+        let mut watch = self.watch(query.wait_s.unwrap_or(0).saturating_mul(1000));
+        loop {
+            let (after, limit) = (query.after.unwrap_or(0), page(query.limit));
+            let view = self.view(principal.project, transfer, after, limit).await?;
+            let newer = query.newer_than.is_none_or(|version| view.version > version);
+            if newer || watch.news().await? == News::TimeOver {
+                return Ok(view);
+            }
+        }
+    }
+
+    /// A page of one transfer's events; waits for the first where that is asked.
+    ///
+    /// # Errors
+    /// Where there is no such transfer, or the ledger does not answer.
+    pub async fn events(
+        &self,
+        principal: &Principal,
+        transfer: TransferId,
+        query: EventQuery,
+    ) -> Result<EventPage, ServiceError> {
+        self.permit_roles(principal, &LOOK, "look").await?;
+        self.found(principal.project, transfer).await?;
+        let mut watch = self.watch(query.wait_s.unwrap_or(0).saturating_mul(1000));
+        loop {
+            let (after, limit) = (query.after.unwrap_or(0), page(query.limit));
+            let (events, next_cursor) = self.event_page(principal.project, transfer, after, limit).await?;
+            if !events.is_empty() || watch.news().await? == News::TimeOver {
+                return Ok(EventPage { events, next_cursor });
+            }
+        }
+    }
+
+    /// A page of transfers, without events.
+    ///
+    /// # Errors
+    /// Where a status is none of the seven, or the ledger does not answer.
+    pub async fn transfers(
+        &self,
+        principal: &Principal,
+        query: &TransferQuery,
+    ) -> Result<TransferPage, ServiceError> {
+        self.permit_roles(principal, &LOOK, "look").await?;
+        let limit = page(query.limit);
+        let filter = Filter {
+            statuses: statuses(query.status.as_deref())?,
+            session: query.session_id,
+            node: None,
+            unclosed: query.unclosed,
+            before: query.before,
+            limit: limit + 1,
+        };
+        let mut found = self.inner.ledger.transfers(principal.project, &filter).await?;
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next_cursor = found.last().filter(|_| more).map(|last| last.transfer.id);
+        let transfers = found.iter().map(|found| view::transfer(found, Vec::new(), None)).collect();
+        Ok(TransferPage { transfers, next_cursor })
+    }
+
+    /// One session.
+    ///
+    /// # Errors
+    /// Where there is no such session, or the ledger does not answer.
+    pub async fn session(
+        &self,
+        principal: &Principal,
+        session: SessionId,
+    ) -> Result<SessionView, ServiceError> {
+        self.permit_roles(principal, &LOOK, "look").await?;
+        Ok(view::session(&self.found_session(principal.project, session).await?))
+    }
+
+    /// A page of sessions.
+    ///
+    /// # Errors
+    /// Where the ledger does not answer.
+    pub async fn sessions(
+        &self,
+        principal: &Principal,
+        query: SessionQuery,
+    ) -> Result<SessionPage, ServiceError> {
+        self.permit_roles(principal, &LOOK, "look").await?;
+        let limit = page(query.limit);
+        let mut found = self.inner.ledger.sessions(principal.project, query.before, limit + 1).await?;
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next_cursor = found.last().filter(|_| more).map(|last| last.id);
+        Ok(SessionPage { sessions: found.iter().map(view::session).collect(), next_cursor })
+    }
+
+    /// All nodes, and what they have left.
+    ///
+    /// # Errors
+    /// Where the ledger does not answer.
+    pub async fn nodes(&self, principal: &Principal) -> Result<NodePage, ServiceError> {
+        self.permit_roles(principal, &LOOK, "look").await?;
+        let rooms = self.inner.ledger.rooms(principal.project).await?;
+        let mut records = self.inner.ledger.nodes(principal.project).await?;
+        records.sort_by_key(|record| record.id);
+        let view = |record: handoff_core::ledger::NodeRecord| {
+            let room = rooms.get(&record.id);
+            view::node(record, room)
+        };
+        Ok(NodePage { nodes: records.into_iter().map(view).collect() })
+    }
+}
+
+fn statuses(words: Option<&str>) -> Result<Vec<Status>, ServiceError> {
+    let words = words.unwrap_or_default().split(',').filter(|word| !word.is_empty());
+    let parse = |word: &str| {
+        Status::parse(word).ok_or_else(|| ServiceError::InvalidArgument {
+            field: "status",
+            why: format!("'{}' is none of the seven", word.chars().take(40).collect::<String>()),
+        })
+    };
+    words.map(parse).collect()
+}
