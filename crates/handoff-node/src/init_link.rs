@@ -21,7 +21,7 @@ const RESERVED: usize = 16;
 
 /// What comes in besides answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Inbound {
+pub(crate) enum Inbound {
     /// A line of the agent.
     Agent(String),
     /// The agent ended.
@@ -34,7 +34,7 @@ pub enum Inbound {
 
 /// Why an init did not do as told.
 #[derive(Debug, thiserror::Error)]
-pub enum InitError {
+pub(crate) enum InitError {
     /// It cannot be reached, or went away.
     #[error("the sandbox's init is gone")]
     Gone,
@@ -47,7 +47,7 @@ pub enum InitError {
 }
 
 /// One connection.
-pub struct InitLink {
+pub(crate) struct InitLink {
     out: OwnedWriteHalf,
     answers: mpsc::Receiver<Status>,
     inbound: mpsc::Receiver<Inbound>,
@@ -55,7 +55,7 @@ pub struct InitLink {
 
 impl InitLink {
     /// Connects; the init's first word is its status.
-    pub async fn connect(socket: &Path) -> Result<(Self, Status), InitError> {
+    pub(crate) async fn connect(socket: &Path) -> Result<(Self, Status), InitError> {
         let stream = UnixStream::connect(socket).await.map_err(|_| InitError::Gone)?;
         let (read, out) = stream.into_split();
         let (answer, answers) = mpsc::channel(16);
@@ -67,7 +67,7 @@ impl InitLink {
     }
 
     /// Sends a command and waits for its answer.
-    pub async fn command(&mut self, command: &ToInit) -> Result<Status, InitError> {
+    pub(crate) async fn command(&mut self, command: &ToInit) -> Result<Status, InitError> {
         self.send(command).await?;
         let status = self.answer().await?;
         match status.refused {
@@ -77,13 +77,13 @@ impl InitLink {
     }
 
     /// Passes a line to the agent.
-    pub async fn tell_agent<M: serde::Serialize>(&mut self, message: &M) -> Result<(), InitError> {
+    pub(crate) async fn tell_agent<M: serde::Serialize>(&mut self, message: &M) -> Result<(), InitError> {
         let line = serde_json::to_string(message).expect("control messages are plain data");
         self.command(&ToInit::Agent { line }).await.map(|_| ())
     }
 
     /// Ends everything inside. The end of the connection is the answer.
-    pub async fn kill(mut self) -> Result<(), InitError> {
+    pub(crate) async fn kill(mut self) -> Result<(), InitError> {
         if self.send(&ToInit::Kill).await.is_err() {
             return Ok(());
         }
@@ -98,7 +98,7 @@ impl InitLink {
     }
 
     /// What comes in next. Cancelling loses nothing.
-    pub async fn next(&mut self) -> Inbound {
+    pub(crate) async fn next(&mut self) -> Inbound {
         self.inbound.recv().await.unwrap_or(Inbound::Gone)
     }
 

@@ -33,7 +33,10 @@ impl Home {
         make_private(&self.0)?;
         let mode = fs::metadata(&self.0)?.permissions().mode();
         if mode & 0o022 != 0 {
-            bail!("{} can be written by others: chmod go-w it, or choose another HANDOFF_HOME", self.0.display());
+            bail!(
+                "{} can be written by others: chmod go-w it, or choose another HANDOFF_HOME",
+                self.0.display()
+            );
         }
         make_private(&self.log())
     }

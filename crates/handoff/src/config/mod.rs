@@ -5,6 +5,6 @@ mod home;
 mod secrets;
 mod settings;
 
-pub use home::Home;
+pub use home::{Home, make_private};
 pub use secrets::token_secret;
-pub use settings::Settings;
+pub use settings::{NodeSettings, PolicySettings, Settings};

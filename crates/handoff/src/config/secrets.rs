@@ -46,7 +46,8 @@ fn stored(home: &Home) -> Result<SecretString> {
     let text = SecretString::from(fs::read_to_string(&path)?);
     // The parser's own message would show the line, and with it the secret.
     let stored: Option<Stored> = toml::from_str(text.expose_secret()).ok();
-    let stored = stored.with_context(|| format!("misconfigured: {} cannot be read as written", path.display()))?;
+    let stored =
+        stored.with_context(|| format!("misconfigured: {} cannot be read as written", path.display()))?;
     Ok(stored.transfer_token_secret)
 }
 

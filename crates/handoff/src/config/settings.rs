@@ -79,7 +79,9 @@ impl Settings {
                         .with_context(|| format!("misconfigured: {} is not as documented", path.display()));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error).with_context(|| format!("{} cannot be read", path.display())),
+                Err(error) => {
+                    return Err(error).with_context(|| format!("{} cannot be read", path.display()));
+                }
             }
         }
         Ok(Self::default())

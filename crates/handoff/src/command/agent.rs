@@ -1,0 +1,128 @@
+//! `handoff agent`: the native loop, at a source or in a sandbox.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use handoff_agent::control::{Control, inherited};
+use handoff_agent::{
+    AgentOptions, Bearer, Endpoint, ExitReason, NewSession, Place, Reach, Register, new_session,
+};
+use handoff_protocol::document::{ModelInfo, SessionDocument};
+use handoff_protocol::reference::{CredentialRef, Scheme};
+use handoff_protocol::session_dir;
+use secrecy::SecretString;
+
+use crate::cli::Agent as Arguments;
+use crate::config::{Home, make_private};
+use crate::process::stop_signal;
+use crate::serving;
+
+/// The variable that holds a sandbox's token for its gateway.
+const TOKEN: &str = "HANDOFF_AGENT_TOKEN";
+/// The variable that holds the number of the control connection's descriptor.
+const CONTROL_FD: &str = "HANDOFF_CONTROL_FD";
+
+/// Runs until the session is retired or the process is told to end.
+pub async fn run(home: &Home, arguments: Arguments) -> Result<ExitCode> {
+    let mut options =
+        if arguments.wait_for_go { in_sandbox(&arguments)? } else { at_source(home, &arguments)? };
+    options.stop = stop_signal()?;
+    match handoff_agent::run(options).await? {
+        ExitReason::Retired => tracing::info!("the session runs elsewhere; this copy is retired"),
+        ExitReason::Stopped => tracing::info!("stopped; start again to go on"),
+        ExitReason::CutOff => bail!("cut off"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn in_sandbox(arguments: &Arguments) -> Result<AgentOptions> {
+    let state = arguments.state.clone().context("a sandbox's agent is told its session directory")?;
+    let door = arguments.door.clone().context("a sandbox's agent is told its door")?;
+    let number = std::env::var(CONTROL_FD).ok().and_then(|text| text.parse().ok());
+    let control = inherited(number.context("a sandbox's agent has a control connection")?)?;
+    let upstream = document(&state)?.model.map_or_else(|| "none".to_owned(), |model| model.upstream);
+    let reach = Reach::Socket { path: door.join("gateway.sock"), prefix: format!("/{upstream}/v1") };
+    let mut endpoint = Endpoint::new(reach);
+    endpoint.bearer = Bearer::Token(SecretString::from(std::env::var(TOKEN).unwrap_or_default()));
+    let control = Control::Inherited(control);
+    Ok(AgentOptions::new(state, &arguments.workspace, endpoint, control, Place::Destination))
+}
+
+fn document(state: &Path) -> Result<SessionDocument> {
+    let path = state.join(session_dir::SESSION);
+    let bytes = std::fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    Ok(serde_json::from_slice(&bytes)?)
+}
+
+fn at_source(home: &Home, arguments: &Arguments) -> Result<AgentOptions> {
+    home.prepare()?;
+    let workspace = arguments.workspace.canonicalize();
+    let workspace =
+        workspace.with_context(|| format!("there is no folder {}", arguments.workspace.display()))?;
+    let name = arguments.name.clone().unwrap_or_else(|| name_of(&workspace));
+    let state = arguments.state.clone().unwrap_or_else(|| home.path().join("sessions").join(&name));
+    if !state.join(session_dir::MESSAGES).exists() {
+        begin(arguments, &state, &workspace)?;
+    }
+    let socket = handoff_agent::registry::control_socket(home.path(), &name)?;
+    let endpoint = endpoint(arguments)?;
+    let register = Some(Register { home: home.path().to_owned(), name });
+    let place = Place::Source { register };
+    Ok(AgentOptions::new(state, workspace, endpoint, Control::Socket(socket), place))
+}
+
+/// A new session in its directory.
+fn begin(arguments: &Arguments, state: &Path, workspace: &Path) -> Result<()> {
+    let task = arguments.task.as_deref().context("a new session needs a --task")?;
+    let prompt = arguments.system_prompt.as_ref();
+    let prompt: Option<String> = prompt
+        .map(|path| {
+            std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))
+        })
+        .transpose()?;
+    let model = ModelInfo {
+        name: arguments.model.clone(),
+        wire: "openai-chat".to_owned(),
+        upstream: arguments.upstream.clone(),
+        cred_ref: arguments.credential.clone(),
+        max_tokens: arguments.max_tokens,
+    };
+    make_private(state)?;
+    let host = serving::host_name();
+    let new = NewSession {
+        system_prompt: prompt.as_deref(),
+        first_user_message: Some(task),
+        model: Some(model),
+        mcp_config: &[],
+        source_host: &host,
+        workspace,
+    };
+    Ok(new_session(state, &new)?)
+}
+
+fn endpoint(arguments: &Arguments) -> Result<Endpoint> {
+    let url = arguments.model_url.clone().context("name the model's endpoint with --model-url")?;
+    let mut endpoint = Endpoint::new(Reach::Url(url));
+    endpoint.bearer = arguments.credential.as_ref().map(bearer).transpose()?.unwrap_or(Bearer::None);
+    Ok(endpoint)
+}
+
+/// At a source the reference resolves in this process's own environment or files.
+fn bearer(reference: &CredentialRef) -> Result<Bearer> {
+    match reference.scheme() {
+        Scheme::Env => Ok(Bearer::Env(reference.path().to_owned())),
+        Scheme::File => Ok(Bearer::File(PathBuf::from("/").join(reference.path()))),
+        Scheme::Vault => {
+            bail!("a source reads its own key from env:// or file://; vault:// is the destination's")
+        }
+    }
+}
+
+/// The folder's name, as far as a name may have its characters.
+fn name_of(workspace: &Path) -> String {
+    let name = workspace.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let allowed = |character: &char| character.is_ascii_alphanumeric() || "-_".contains(*character);
+    let name: String = name.chars().filter(allowed).take(48).collect();
+    if name.is_empty() { "agent".to_owned() } else { name }
+}

@@ -1,0 +1,127 @@
+//! `handoff demo`: a session moves in mid-task, is metered, runs out of budget, is frozen, stored and torn
+//! down, on this machine, in a state directory of its own. Then the evidence is looked at.
+
+mod document;
+mod evidence;
+mod leftovers;
+mod stage;
+mod story;
+mod watch;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use handoff_protocol::error::Exit;
+
+use self::evidence::Evidence;
+use self::stage::DemoStage;
+use self::story::Story;
+use crate::cli::{Demo, Source};
+use crate::command::plan;
+use crate::command::relocate::{Moving, SourceLink};
+use crate::output::Output;
+use crate::serving;
+
+/// What the demo's session may spend.
+const BUDGET: &str = "0.05";
+/// Steps that the source takes before it is moved: enough for files and a history.
+const STEPS_BEFORE: u64 = 4;
+
+/// Plays the demo and says whether every promise held.
+pub async fn run(arguments: Demo, output: Output) -> Result<ExitCode> {
+    let story = Story::load();
+    let mut stage = DemoStage::set(&arguments, output).await?;
+    let document = match play(&mut stage, &story, output).await {
+        Ok(document) => document,
+        Err(error) => {
+            let log = stage.keep_for_inspection();
+            output.progress(format_args!("everything that the demo made is in {}", log.display()));
+            return Err(error);
+        }
+    };
+    output.document(&document);
+    show(&document, &arguments, &stage, output);
+    Ok(ExitCode::from(if document.broken().is_empty() { Exit::Ok } else { Exit::PromiseBroken } as u8))
+}
+
+async fn play(stage: &mut DemoStage, story: &Story, output: Output) -> Result<document::Document> {
+    story.tell(output, "opening");
+    output.progress(format_args!("  {}", stage.model_line()));
+    let client = serving::ensure(&stage.home).await?;
+    let mut link = stage.wait_for_agent(STEPS_BEFORE).await?;
+    let before = link.status().await?;
+    output.progress(format_args!("  source       pid {}, step {}", stage.source_pid(), before.step));
+    drop(link);
+
+    let source = Source {
+        agent: None,
+        tier: "sandbox-small".into(),
+        budget: BUDGET.parse().expect("an amount"),
+        node: None,
+        allow_degraded: true,
+    };
+    let plan = plan::make(&stage.home, &client, &source).await?;
+    if !output.is_json() {
+        plan.show(output);
+    }
+    story.tell(output, "departure");
+    let journal = plan.journal(&source);
+    let link = SourceLink::connect(&journal.control_socket).await?;
+    let mut evidence = Evidence::new(&journal);
+    let mut moving = Moving::new(&stage.home, client.clone(), link, journal, output);
+    let moved = moving.run().await.context("the session did not move")?;
+    evidence.source_ended(stage.wait_for_source_end().await?);
+    let isolation =
+        client.nodes().await?.nodes.into_iter().next().map(|node| node.isolation).unwrap_or_default();
+    story.tell(output, "arrival");
+
+    let last = watch::until_closed(&client, moved.view.transfer, output, story).await?;
+    evidence.collect(stage, &client, &moved, &last).await?;
+    let leftovers = stage.strike(&client, moved.view.transfer).await?;
+    story.tell(output, "ending");
+    Ok(evidence.judge(last, leftovers, isolation, moved.pause))
+}
+
+fn show(document: &document::Document, arguments: &Demo, stage: &DemoStage, output: Output) {
+    output.line("\nevents");
+    for event in &document.events {
+        let detail: Vec<String> = event.detail.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        output.line(format_args!(
+            "  {:>3}  {}  {:<19}  {}",
+            event.seq,
+            event.at,
+            event.kind.as_str(),
+            detail.join(" ")
+        ));
+    }
+    output.line("\nledger");
+    for line in &document.ledger.lines {
+        output.line(format_args!("  epoch {}  report {:>3}  ${}", line.epoch, line.seq, line.cost_usd));
+    }
+    output.line(format_args!("  sum ${}  spent ${}", document.ledger.sum_usd, document.ledger.spent_usd));
+    output.line("\npromises");
+    for promise in &document.promises {
+        output.line(format_args!("  {}  {}", if promise.ok { "kept  " } else { "BROKEN" }, promise.name));
+    }
+    output.line(format_args!("  paused {:.1} s", document.pause_ms as f64 / 1000.0));
+    let lost: Vec<&str> = document
+        .isolation
+        .iter()
+        .filter(|fact| fact.how.starts_with("lost"))
+        .map(|fact| fact.what.as_str())
+        .collect();
+    if !lost.is_empty() {
+        output.line(format_args!(
+            "\nthis host could not enforce: {}; `handoff doctor` says why",
+            lost.join(", ")
+        ));
+    }
+    output.line("\nnext");
+    if arguments.keep {
+        output.line(format_args!("  export HANDOFF_HOME={}", stage.home.path().display()));
+        output.line("  handoff status");
+    }
+    output.line("  handoff doctor                     what this machine can enforce");
+    output.line("  handoff agent --task '…'           a session of your own");
+    output.line("  handoff plan && handoff move       and move it");
+}

@@ -1,0 +1,155 @@
+//! `handoff doctor`: what this machine can enforce, and what stands in the way of a move.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use handoff_gateway::Policy as GatewayPolicy;
+use handoff_protocol::error::Exit;
+use handoff_sandbox::{Driver as _, Native};
+use serde::Serialize;
+
+use crate::config::{Home, Settings};
+use crate::output::Output;
+use crate::serving;
+
+/// One check.
+#[derive(Debug, Serialize)]
+struct Check {
+    what: String,
+    verdict: Verdict,
+    detail: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Ok,
+    Note,
+    Lost,
+    Broken,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    version: &'static str,
+    checks: &'a [Check],
+}
+
+/// Checks everything and changes nothing. Exits 3 when something stands in the way of a move.
+pub async fn run(home: &Home, output: Output) -> Result<ExitCode> {
+    let mut checks = Vec::new();
+    checks.extend(state(home));
+    checks.extend(settings(home));
+    checks.extend(isolation().await?);
+    checks.extend(control_plane(home).await);
+    checks.extend(upstreams(home).await);
+    for check in &checks {
+        let mark = match check.verdict {
+            Verdict::Ok => "ok    ",
+            Verdict::Note => "note  ",
+            Verdict::Lost => "lost  ",
+            Verdict::Broken => "broken",
+        };
+        output.line(format_args!("{mark}  {:<28} {}", check.what, check.detail));
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    output.document(&Document { schema: "handoff.doctor.v1", version, checks: &checks });
+    let blocked = checks.iter().any(|check| matches!(check.verdict, Verdict::Broken | Verdict::Lost));
+    Ok(ExitCode::from(if blocked { Exit::Refused } else { Exit::Ok } as u8))
+}
+
+fn check(what: impl Into<String>, verdict: Verdict, detail: impl Into<String>) -> Check {
+    Check { what: what.into(), verdict, detail: detail.into() }
+}
+
+fn state(home: &Home) -> Vec<Check> {
+    let path = home.path();
+    let mut checks = Vec::new();
+    match home.prepare() {
+        Ok(()) => checks.push(check("state directory", Verdict::Ok, path.display().to_string())),
+        Err(error) => checks.push(check("state directory", Verdict::Broken, format!("{error:#}"))),
+    }
+    if let Ok(found) = rustix::fs::statvfs(path) {
+        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        let verdict = if free < 1 << 30 { Verdict::Note } else { Verdict::Ok };
+        checks.push(check("free disk", verdict, format!("{} MiB", free >> 20)));
+    }
+    checks
+}
+
+fn settings(home: &Home) -> Vec<Check> {
+    match Settings::load(home) {
+        Ok(settings) => {
+            let tiers = settings.policy().tiers;
+            let line = |tier: &handoff_protocol::Tier| {
+                let (cores, memory) = (tier.cpu_millis / 1000, tier.memory_bytes >> 20);
+                format!("{} ({cores} cores, {memory} MiB, ${}/h)", tier.name, tier.run_cost(3_600_000))
+            };
+            let tiers: Vec<String> = tiers.iter().map(line).collect();
+            vec![check("tiers", Verdict::Ok, tiers.join(", "))]
+        }
+        Err(error) => vec![check("settings", Verdict::Broken, format!("{error:#}"))],
+    }
+}
+
+/// Makes a sandbox, looks, and removes it.
+async fn isolation() -> Result<Vec<Check>> {
+    let driver = Native::new(std::env::current_exe()?);
+    let isolation = tokio::task::spawn_blocking(move || driver.probe()).await?;
+    let words = isolation.words();
+    let checks = words.into_iter().map(|(what, how)| {
+        let verdict = if how.starts_with("lost") { Verdict::Lost } else { Verdict::Ok };
+        check(format!("sandbox: {what}"), verdict, how)
+    });
+    Ok(checks.collect())
+}
+
+async fn control_plane(home: &Home) -> Vec<Check> {
+    if !serving::answers(home).await {
+        let detail = "not running; it starts when it is needed";
+        return vec![check("control plane", Verdict::Note, detail)];
+    }
+    let client = serving::connect(home);
+    let health = match client.ready().await {
+        Ok(health) => check("control plane", Verdict::Ok, format!("version {}", health.version)),
+        Err(error) => check("control plane", Verdict::Broken, error.to_string()),
+    };
+    let nodes = match client.nodes().await {
+        Ok(page) if page.nodes.is_empty() => check("nodes", Verdict::Broken, "none has registered"),
+        Ok(page) => {
+            let names: Vec<&str> = page.nodes.iter().map(|node| node.name.as_str()).collect();
+            check("nodes", Verdict::Ok, names.join(", "))
+        }
+        Err(error) => check("nodes", Verdict::Broken, error.to_string()),
+    };
+    vec![health, nodes]
+}
+
+/// Whether the model servers of the operator's policy can be reached, without sending anything.
+async fn upstreams(home: &Home) -> Vec<Check> {
+    let path = home.gateway_policy();
+    if !path.exists() {
+        let detail = format!("no policy at {}: a moved session could call no model", path.display());
+        return vec![check("model upstreams", Verdict::Note, detail)];
+    }
+    let policy = match GatewayPolicy::load(&path) {
+        Ok(policy) => policy,
+        Err(error) => return vec![check("model upstreams", Verdict::Broken, error.to_string())],
+    };
+    let mut checks = Vec::new();
+    for upstream in policy.upstreams() {
+        let url = &upstream.base_url;
+        let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(443));
+        let connect = tokio::net::TcpStream::connect((host.to_owned(), port));
+        let reached = tokio::time::timeout(Duration::from_secs(3), connect).await;
+        let (verdict, detail) = match reached {
+            Ok(Ok(_)) => (Verdict::Ok, format!("{host}:{port} answers")),
+            Ok(Err(error)) => (Verdict::Note, format!("{host}:{port}: {error}")),
+            Err(_) => (Verdict::Note, format!("{host}:{port} does not answer")),
+        };
+        checks.push(check(format!("upstream {}", upstream.name), verdict, detail));
+    }
+    checks
+}

@@ -1,0 +1,190 @@
+//! `handoff plan`, and the first lines of `handoff move`: what travels, what is rebuilt, what stays behind and
+//! why, and what it costs.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use handoff_agent::registry::{Record, find_sources};
+use handoff_client::Client;
+use handoff_protocol::session_dir::Standing;
+use handoff_protocol::{NanoUsd, SessionId, Tier};
+use handoff_snapshot::{Survey, survey};
+use serde::Serialize;
+
+use crate::cli::{Plan as Arguments, Source};
+use crate::command::relocate::{MoveJournal, bytes, lies_below, new_id};
+use crate::config::{Home, Settings};
+use crate::output::Output;
+use crate::serving;
+
+/// What a move would do.
+pub struct Plan {
+    source: Record,
+    session_id: SessionId,
+    epoch: Option<u64>,
+    survey: Survey,
+    tier: Tier,
+    budget: NanoUsd,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    source: &'a str,
+    session_id: Option<SessionId>,
+    survey: &'a Survey,
+    tier: &'a str,
+    price_per_hour_usd: NanoUsd,
+    budget_usd: NanoUsd,
+    hours: u64,
+}
+
+/// Shows the plan and changes nothing.
+pub async fn run(home: &Home, arguments: Arguments, output: Output) -> Result<()> {
+    let client = serving::ensure(home).await?;
+    make(home, &client, &arguments.source).await?.show(output);
+    Ok(())
+}
+
+/// Finds the source and looks at what it has.
+pub async fn make(home: &Home, _client: &Client, wanted: &Source) -> Result<Plan> {
+    let source = choose(home, wanted)?;
+    let (session_id, epoch) = match &standing(&source)? {
+        Standing::Holder { session_id, epoch } => (*session_id, session_id.map(|_| *epoch)),
+        Standing::Frozen { transfer_id, .. } => {
+            bail!(
+                "that session stands still for {transfer_id}: finish that move with `handoff move --resume`"
+            )
+        }
+        Standing::Retired { transfer_id, .. } => {
+            bail!("that session was moved by {transfer_id}; it runs there")
+        }
+    };
+    let tiers = Settings::load(home)?.policy();
+    let unknown = || {
+        let names: Vec<&str> = tiers.tiers.iter().map(|tier| tier.name.as_str()).collect();
+        anyhow::anyhow!("there is no tier '{}'; there are {}", wanted.tier, names.join(", "))
+    };
+    let tier = tiers.tier(&wanted.tier).ok_or_else(unknown)?.clone();
+    let survey = survey(&source.session_dir, Some(&source.workspace)).await?;
+    let session_id = session_id.unwrap_or_else(|| SessionId::from(uuid::Uuid::now_v7()));
+    Ok(Plan { source, session_id, epoch, survey, tier, budget: wanted.budget })
+}
+
+/// Whether the source may run, by its own file.
+fn standing(source: &Record) -> Result<Standing> {
+    let standing = handoff_agent::standing::read(&source.session_dir)?;
+    Ok(standing.unwrap_or(Standing::Holder { session_id: None, epoch: 1 }))
+}
+
+fn session_of(source: &Record) -> Option<SessionId> {
+    match standing(source).ok()? {
+        Standing::Holder { session_id, .. } => session_id,
+        Standing::Frozen { session_id, .. } | Standing::Retired { session_id, .. } => Some(session_id),
+    }
+}
+
+fn choose(home: &Home, wanted: &Source) -> Result<Record> {
+    let mut running: Vec<Record> = find_sources(home.path())?
+        .into_iter()
+        .filter(|source| source.alive)
+        .map(|source| source.record)
+        .collect();
+    if let Some(named) = &wanted.agent {
+        running.retain(|source| {
+            source.name == *named
+                || session_of(source).is_some_and(|session| session.to_string() == *named)
+                || lies_below(&source.workspace, Path::new(named))
+        });
+    }
+    match running.len() {
+        0 => {
+            bail!("no agent is running here that fits; start one with `handoff agent`, or see `handoff demo`")
+        }
+        1 => Ok(running.remove(0)),
+        _ => {
+            let names: Vec<&str> = running.iter().map(|source| source.name.as_str()).collect();
+            bail!("several agents are running: name one of {}", names.join(", "))
+        }
+    }
+}
+
+impl Plan {
+    /// The journal that the move starts from.
+    pub fn journal(&self, wanted: &Source) -> MoveJournal {
+        MoveJournal {
+            id: new_id(),
+            source: self.source.name.clone(),
+            state_dir: self.source.session_dir.clone(),
+            workspace_dir: self.source.workspace.clone(),
+            control_socket: self.source.control_socket.clone().unwrap_or_default(),
+            session_id: self.session_id,
+            epoch: self.epoch,
+            transfer_id: None,
+            tier: wanted.tier.clone(),
+            budget_usd: wanted.budget,
+            activations: 0,
+            frozen: false,
+            ended: None,
+        }
+    }
+
+    /// One line about the session, four about the move.
+    pub fn show(&self, output: Output) {
+        let (source, survey) = (&self.source, &self.survey);
+        output.line(format_args!(
+            "session '{}': {} messages, {} steps, in {}",
+            source.name,
+            survey.messages,
+            survey.steps,
+            source.workspace.display()
+        ));
+        output.line(format_args!(
+            "  travels       conversation {}, {} files {}",
+            bytes(survey.message_bytes),
+            survey.files,
+            bytes(survey.file_bytes)
+        ));
+        output.line(
+            "  is rebuilt    the sandbox, its tools and its model connection, under the destination's keys",
+        );
+        output.line(format_args!("  stays behind  {}", self.stays_behind()));
+        let (hour, hours) = self.price();
+        output.line(format_args!(
+            "  costs         ${hour} per hour on {}, so ${} last {hours} h of compute; model calls come on top",
+            self.tier.name, self.budget
+        ));
+        output.document(&Document {
+            schema: "handoff.plan.v1",
+            source: &source.name,
+            session_id: self.epoch.map(|_| self.session_id),
+            survey,
+            tier: self.tier.name.as_str(),
+            price_per_hour_usd: hour,
+            budget_usd: self.budget,
+            hours,
+        });
+    }
+
+    fn stays_behind(&self) -> String {
+        let mut parts: Vec<String> = self
+            .survey
+            .excluded
+            .iter()
+            .take(3)
+            .map(|entry| format!("{} ({})", entry.at, entry.why))
+            .collect();
+        if self.survey.excluded.len() > 3 {
+            parts.push(format!("{} more", self.survey.excluded.len() - 3));
+        }
+        parts.push("credentials (only references travel)".to_owned());
+        parts.push("running processes".to_owned());
+        parts.join(", ")
+    }
+
+    fn price(&self) -> (NanoUsd, u64) {
+        let hour = self.tier.run_cost(3_600_000);
+        let hours = self.budget.nano().checked_div(hour.nano()).unwrap_or(0);
+        (hour, hours.unsigned_abs())
+    }
+}

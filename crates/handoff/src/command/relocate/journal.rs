@@ -1,0 +1,108 @@
+//! What a move must remember across its own death: one file per move, replaced by rename. Request ids are
+//! derived from the move's id, so that a step that was already done is answered again.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use handoff_protocol::id::RequestId;
+use handoff_protocol::{IncarnationId, NanoUsd, SessionId, TierName, TransferId};
+use serde::{Deserialize, Serialize};
+
+use crate::config::Home;
+
+/// A move as it was left.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MoveJournal {
+    /// Its id; also the nonce of the return, should there be one.
+    pub id: IncarnationId,
+    /// The source's name.
+    pub source: String,
+    /// The source's session directory.
+    pub state_dir: PathBuf,
+    /// The source's workspace.
+    pub workspace_dir: PathBuf,
+    /// The source's control socket.
+    pub control_socket: PathBuf,
+    /// The session.
+    pub session_id: SessionId,
+    /// Its epoch as the source holds it; none before the first staging.
+    pub epoch: Option<u64>,
+    /// The transfer, once it is staged.
+    pub transfer_id: Option<TransferId>,
+    /// What the destination gets.
+    pub tier: TierName,
+    /// What it may spend.
+    pub budget_usd: NanoUsd,
+    /// Activations that were tried: each has a request id of its own.
+    pub activations: u32,
+    /// The source has been told to stop for good, and not yet been let go on.
+    pub frozen: bool,
+    /// How it ended.
+    pub ended: Option<MoveEnd>,
+}
+
+/// How a move ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveEnd {
+    /// The session runs at the destination; the source is retired.
+    Moved,
+    /// The source goes on.
+    Undone,
+}
+
+impl MoveJournal {
+    /// The newest move that has not ended.
+    pub fn open(home: &Home) -> Result<Option<Self>> {
+        let entries = match std::fs::read_dir(directory(home)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).context("the moves cannot be listed"),
+        };
+        let mut open: Vec<Self> = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_some_and(|ending| ending == "json") {
+                let bytes = std::fs::read(&path)?;
+                let found: Self = serde_json::from_slice(&bytes)
+                    .with_context(|| format!("{} is damaged", path.display()))?;
+                open.extend(found.ended.is_none().then_some(found));
+            }
+        }
+        open.sort_by_key(|found| found.id);
+        Ok(open.pop())
+    }
+
+    /// Makes it durable.
+    pub fn save(&self, home: &Home) -> Result<()> {
+        let directory = directory(home);
+        crate::config::make_private(&directory)?;
+        let path = directory.join(format!("{}.json", self.id));
+        let temporary = path.with_extension("new");
+        let mut file = std::fs::File::create(&temporary)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, &path)?;
+        std::fs::File::open(&directory)?.sync_all()?;
+        Ok(())
+    }
+
+    /// The request id of a step.
+    pub fn request(&self, step: &str) -> Option<RequestId> {
+        format!("{}.{step}", self.id).parse().ok()
+    }
+}
+
+fn directory(home: &Home) -> PathBuf {
+    home.path().join("moves")
+}
+
+/// Whether a path lies below another.
+pub fn lies_below(path: &Path, root: &Path) -> bool {
+    match (path.canonicalize(), root.canonicalize()) {
+        (Ok(path), Ok(root)) => path.starts_with(root),
+        (Ok(_) | Err(_), Ok(_) | Err(_)) => false,
+    }
+}

@@ -1,0 +1,252 @@
+//! The steps of a move, in order, each durable before the next depends on it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use handoff_agent::control::Freeze;
+use handoff_client::{Client, ClientBlobs};
+use handoff_protocol::listing::ViewQuery;
+use handoff_protocol::node::ObservedState;
+use handoff_protocol::request::{
+    Activate, IssueToken, Operation, Provision, Push, Refresh, Stage, TransferView,
+};
+use handoff_protocol::{Digest, IncarnationId, Status, TransferId};
+use handoff_snapshot::{CaptureIndex, CaptureSource, Captured, Moment};
+
+use super::journal::{MoveEnd, MoveJournal};
+use super::link::SourceLink;
+use crate::config::Home;
+use crate::output::Output;
+use crate::serving;
+
+/// How long the source may take to reach a step boundary before its running call is interrupted.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// Draft refreshes before the pause, at the most.
+const REFRESHES: u32 = 3;
+/// A refresh with fewer new bytes than this is as good as none.
+const CONVERGED_BYTES: u64 = 1 << 20;
+
+/// A move under way.
+pub struct Moving {
+    pub(super) home: Home,
+    pub(super) client: Client,
+    pub(super) link: SourceLink,
+    pub(super) journal: MoveJournal,
+    pub(super) output: Output,
+    index: Arc<CaptureIndex>,
+    captured: Option<Digest>,
+}
+
+/// A move that succeeded.
+pub struct Moved {
+    /// The transfer as it was confirmed.
+    pub view: TransferView,
+    /// From the source's stop to the confirmation.
+    pub pause: Duration,
+    /// The snapshot that the destination resumed from.
+    pub snapshot: Digest,
+}
+
+impl Moving {
+    /// A move with what it needs.
+    pub fn new(home: &Home, client: Client, link: SourceLink, journal: MoveJournal, output: Output) -> Self {
+        let client = client.in_role("orchestrator");
+        Self { home: home.clone(), client, link, journal, output, index: Arc::default(), captured: None }
+    }
+
+    /// All of it, for a source that is still working.
+    pub async fn run(&mut self) -> Result<Moved> {
+        self.journal.save(&self.home)?;
+        let captured = self.stage().await?;
+        self.say(format_args!(
+            "staged       {} in {} parts",
+            bytes(captured.total_bytes),
+            captured.manifest.parts.len()
+        ));
+        self.provision().await?;
+        self.refresh_drafts().await?;
+        self.finish().await
+    }
+
+    /// From the pause on.
+    pub async fn finish(&mut self) -> Result<Moved> {
+        let paused = Instant::now();
+        let captured = self.stop_and_refresh().await?;
+        self.push(captured.digest).await?;
+        self.activate(paused, captured.digest).await
+    }
+
+    fn say(&self, line: std::fmt::Arguments<'_>) {
+        let working = if self.journal.frozen { "" } else { "   (your session is still working here)" };
+        self.output.progress(format_args!("  {line}{working}"));
+    }
+
+    pub(super) async fn capture(&mut self, moment: Moment) -> Result<Captured> {
+        let journal = &self.journal;
+        let (state, workspace) = (journal.state_dir.clone(), journal.workspace_dir.clone());
+        let mut source = CaptureSource::new(state, Some(workspace), moment, serving::host_name());
+        source.session_id = Some(journal.session_id);
+        source.epoch = journal.epoch;
+        source.exclude = vec![self.home.path().to_owned(), journal.state_dir.clone()];
+        source.index = self.index.clone();
+        let blobs = ClientBlobs::new(self.client.clone());
+        let captured = handoff_snapshot::capture(source, &blobs, self.captured).await?;
+        self.captured = Some(captured.digest);
+        Ok(captured)
+    }
+
+    async fn stage(&mut self) -> Result<Captured> {
+        let captured = self.capture(Moment::Draft).await?;
+        let body = Stage {
+            request_id: self.journal.request("stage"),
+            session_id: Some(self.journal.session_id),
+            expected_epoch: self.journal.epoch,
+            snapshot: Some(captured.digest),
+            input: None,
+            source_host: Some(serving::host_name()),
+            is_final: false,
+            abandon_source: false,
+            labels: Default::default(),
+        };
+        let staged = self.client.stage(body).await?;
+        self.journal.transfer_id = Some(staged.transfer_id);
+        self.journal.epoch = Some(staged.epoch);
+        self.journal.save(&self.home)?;
+        Ok(captured)
+    }
+
+    pub(super) fn transfer(&self) -> Result<TransferId> {
+        self.journal.transfer_id.context("nothing was staged yet")
+    }
+
+    async fn token(&self, operation: Operation) -> Result<handoff_protocol::request::TokenText> {
+        let transfer_id = self.transfer()?;
+        let body = IssueToken { transfer_id, operation, ttl_ms: None, max_budget_usd: None, tier: None };
+        Ok(self.client.issue_token(body).await?.token)
+    }
+
+    pub(super) async fn provision(&mut self) -> Result<()> {
+        let token = self.token(Operation::ProvisionRuntime).await?;
+        let body = Provision {
+            request_id: self.journal.request("provision"),
+            token: Some(token),
+            tier: self.journal.tier.clone(),
+            budget_usd: self.journal.budget_usd,
+            carve: false,
+            node_id: None,
+        };
+        let view = self.client.provision(self.transfer()?, body).await?;
+        let node = view.destination.map(|place| place.node_id.to_string()).unwrap_or_default();
+        self.say(format_args!("provisioned  {} on {node}", self.journal.tier));
+        Ok(())
+    }
+
+    /// Brings the destination close while the source works: it warms what it is given, so that the pause moves
+    /// only the rest.
+    pub(super) async fn refresh_drafts(&mut self) -> Result<()> {
+        for _ in 0..REFRESHES {
+            self.wait_until_warm().await?;
+            let captured = self.capture(Moment::Draft).await?;
+            self.refresh(captured.digest, false).await?;
+            self.say(format_args!("refreshed    {} new", bytes(captured.new_bytes)));
+            if captured.new_bytes < CONVERGED_BYTES {
+                break;
+            }
+        }
+        self.wait_until_warm().await
+    }
+
+    async fn wait_until_warm(&self) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut newer_than = None;
+        while Instant::now() < deadline {
+            let query = ViewQuery { newer_than, wait_s: Some(2), ..ViewQuery::default() };
+            let view = self.client.transfer(self.transfer()?, query).await?;
+            if view.destination.and_then(|place| place.observed) == Some(ObservedState::Warm) {
+                break;
+            }
+            newer_than = Some(view.version);
+        }
+        Ok(())
+    }
+
+    async fn refresh(&self, snapshot: Digest, is_final: bool) -> Result<()> {
+        let body = Refresh {
+            request_id: self.journal.request(&format!("refresh.{}.{is_final}", &snapshot.hex()[..24])),
+            expected_epoch: self.journal.epoch,
+            snapshot: Some(snapshot),
+            input: None,
+            is_final,
+            incarnation: None,
+        };
+        self.client.refresh(self.transfer()?, body).await?;
+        Ok(())
+    }
+
+    /// The pause begins: the source stops at a step boundary, and its last snapshot becomes the final one.
+    async fn stop_and_refresh(&mut self) -> Result<Captured> {
+        let freeze = Freeze {
+            session_id: self.journal.session_id,
+            transfer_id: self.transfer()?,
+            epoch: self.journal.epoch.context("nothing was staged yet")?,
+        };
+        self.journal.frozen = true;
+        self.journal.save(&self.home)?;
+        let boundary = self.link.freeze(freeze, STOP_WITHIN).await?;
+        let captured = self.capture(Moment::Final).await?;
+        self.refresh(captured.digest, true).await?;
+        self.say(format_args!("paused       at step {}, {} new", boundary.step, bytes(captured.new_bytes)));
+        Ok(captured)
+    }
+
+    pub(super) async fn push(&mut self, snapshot: Digest) -> Result<()> {
+        let request = self.journal.request(&format!("push.{}", &snapshot.hex()[..24]));
+        let body = Push { request_id: request, checksum: Some(snapshot), wait_ms: Some(120_000) };
+        let view = self.client.push(self.transfer()?, body).await?;
+        if view.status != Status::Pushed {
+            bail!("the destination did not verify the snapshot; the transfer is {}", view.status);
+        }
+        self.say(format_args!("pushed       verified by the destination"));
+        Ok(())
+    }
+
+    /// The one irreversible step. Only a confirmed `active` ends the source.
+    pub(super) async fn activate(&mut self, paused: Instant, snapshot: Digest) -> Result<Moved> {
+        self.journal.activations += 1;
+        self.journal.save(&self.home)?;
+        let token = self.token(Operation::Activate).await?;
+        let request_id = self.journal.request(&format!("activate.{}", self.journal.activations));
+        let body = Activate { request_id, token: Some(token), wait_ms: None };
+        let view = self.client.activate(self.transfer()?, body).await?;
+        if view.status != Status::Active {
+            bail!("the transfer is {}, not active", view.status);
+        }
+        let pause = paused.elapsed();
+        self.say(format_args!("active       paused {:.1} s", pause.as_secs_f64()));
+        self.retire().await?;
+        Ok(Moved { view, pause, snapshot })
+    }
+
+    /// The source ends. Its files stay.
+    pub(super) async fn retire(&mut self) -> Result<()> {
+        let (session, transfer) = (self.journal.session_id, self.transfer()?);
+        self.link.retire(session, transfer).await?;
+        self.journal.ended = Some(MoveEnd::Moved);
+        self.journal.save(&self.home)
+    }
+}
+
+/// A new move's id.
+pub fn new_id() -> IncarnationId {
+    IncarnationId::from(uuid::Uuid::now_v7())
+}
+
+/// Bytes for people.
+pub fn bytes(count: u64) -> String {
+    match count {
+        0..1024 => format!("{count} B"),
+        1024..1_048_576 => format!("{} KiB", count / 1024),
+        _ => format!("{}.{} MiB", count / 1_048_576, count % 1_048_576 * 10 / 1_048_576),
+    }
+}

@@ -1,0 +1,65 @@
+//! `handoff status`: transfers, or one of them.
+
+use anyhow::Result;
+use handoff_protocol::listing::{TransferQuery, ViewQuery};
+use handoff_protocol::request::TransferView;
+use serde::Serialize;
+
+use crate::cli::Status as Arguments;
+use crate::config::Home;
+use crate::output::Output;
+use crate::serving;
+
+#[derive(Serialize)]
+struct Listing {
+    schema: &'static str,
+    transfers: Vec<TransferView>,
+}
+
+/// Shows what there is. Starts no control plane: where none runs, nothing runs.
+pub async fn run(home: &Home, arguments: Arguments, output: Output) -> Result<()> {
+    if let Some(transfer) = arguments.transfer {
+        let client = serving::ensure(home).await?;
+        let view = client.transfer(transfer, ViewQuery::default()).await?;
+        show(&view, output);
+        return Ok(());
+    }
+    let transfers = if serving::answers(home).await || home.database().exists() {
+        serving::ensure(home).await?.transfers(&TransferQuery::default()).await?.transfers
+    } else {
+        Vec::new()
+    };
+    if transfers.is_empty() {
+        output.line("no transfers yet: `handoff demo` shows one, `handoff move` makes one");
+    }
+    for view in &transfers {
+        output.line(summary(view));
+    }
+    output.document(&Listing { schema: "handoff.status-list.v1", transfers });
+    Ok(())
+}
+
+/// One transfer in full.
+pub fn show(view: &TransferView, output: Output) {
+    output.line(summary(view));
+    for event in &view.events {
+        let detail: Vec<String> = event.detail.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let (seq, at, kind) = (event.seq, event.at, event.kind.as_str());
+        output.line(format_args!("  {seq:>3}  {at}  {kind:<20} {}  {}", event.actor, detail.join(" ")));
+    }
+    output.document(view);
+}
+
+/// One transfer in one line.
+pub fn summary(view: &TransferView) -> String {
+    let money = view.budget.map_or(String::new(), |budget| {
+        let closed = if budget.closed { ", books closed" } else { "" };
+        format!("  spent ${} of ${}{closed}", budget.spent_usd, budget.allocated_usd)
+    });
+    let place = view.destination.as_ref().map_or(String::new(), |place| {
+        let resting = if place.resting { ", resting" } else { "" };
+        format!("  on {} ({}{resting})", place.node_id, place.tier)
+    });
+    let reason = view.reason.as_ref().map_or(String::new(), |reason| format!("  reason {reason}"));
+    format!("{}  {:<11} epoch {}{place}{money}{reason}", view.transfer, view.status, view.epoch)
+}
