@@ -334,3 +334,92 @@ impl Refusal {
         problem
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+    use crate::machine::world::{BUDGET, NODE, ONE, SESSION, digest};
+
+    const GOLDEN: &str = include_str!("../tests/golden/refusals.txt");
+
+    macro_rules! samples {
+        ($($name:ident $({ $($field:ident: $value:expr),* })?),* $(,)?) => {
+            fn samples() -> Vec<(&'static str, Refusal)> {
+                vec![$((stringify!($name), Refusal::$name $({ $($field: $value),* })?)),*]
+            }
+
+            /// A variant without a sample does not compile.
+            fn name(refusal: &Refusal) -> &'static str {
+                match refusal { $(Refusal::$name { .. } => stringify!($name)),* }
+            }
+        };
+    }
+
+    samples! {
+        NoTransfer { transfer: ONE },
+        NoSession { session: SESSION },
+        WrongStatus { transfer: ONE, found: Status::Staged, command: CommandKind::Push },
+        SessionBusy { session: SESSION, why: "it has a pending transfer" },
+        AlreadyAuthorized { transfer: ONE, deadline: Timestamp::from_unix_ms(0) },
+        AuthorizationOver { transfer: ONE },
+        StaleEpoch { present: Epoch(3), named: Epoch(2) },
+        EpochMissing { session: SESSION, present: Epoch(3) },
+        StaleGeneration { transfer: ONE },
+        StaleIncarnation { transfer: ONE },
+        StaleSnapshot { transfer: ONE, present: digest("a") },
+        ChecksumMismatch { transfer: ONE, present: digest("a"), named: digest("b") },
+        NotFinal { transfer: ONE },
+        NoReceipt { transfer: ONE },
+        LeaseOver,
+        FormerHolderMayRun { until: Timestamp::from_unix_ms(0) },
+        WrongNode { transfer: ONE, node: NODE },
+        WrongSource { session: SESSION },
+        TokenTransfer { transfer: ONE },
+        TokenScope { transfer: ONE, why: "it is for another operation" },
+        TokenExpired { transfer: ONE, expires_at: Timestamp::from_unix_ms(0) },
+        TokenUsed { transfer: ONE },
+        BudgetTooSmall { budget: NanoUsd::ZERO, least: BUDGET },
+        NotARaise { present: BUDGET },
+        NothingToCarve { session: SESSION },
+        TierUnknown { tier: "huge".into() },
+        NoNode { tier: "sandbox-small".into(), node: None },
+        ReportConflict { epoch: Epoch(2), seq: 4 },
+        ReportFell { epoch: Epoch(2), seq: 4 },
+        NoEpoch { transfer: ONE, epoch: Epoch(2) },
+        EpochOpen { transfer: ONE, epoch: Epoch(2) },
+        TooEarly { transfer: ONE, at: Timestamp::from_unix_ms(0) },
+    }
+
+    #[test]
+    fn every_refusal_has_a_code_a_sentence_and_advice_as_the_golden_list_says() {
+        let mut list = String::new();
+        for (written, refusal) in samples() {
+            let problem = refusal.problem();
+            assert_eq!(written, name(&refusal));
+            assert_eq!(problem.code, refusal.code());
+            assert!(!problem.hint.is_empty() && !problem.message.is_empty(), "{written}");
+            writeln!(list, "{written}: {}\n  {}\n  {}", problem.code.as_str(), problem.message, problem.hint)
+                .expect("a string grows");
+        }
+        assert_eq!(list, GOLDEN, "the list is now:\n{list}");
+    }
+
+    #[test]
+    fn no_refusal_shows_anything_of_a_token() {
+        for (written, refusal) in samples() {
+            let problem = serde_json::to_string(&refusal.problem()).expect("a problem prints");
+            assert!(!problem.contains("tok_") && !problem.contains("eyJ"), "{written}: {problem}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_status_names_the_one_found_and_the_ones_expected() {
+        let refusal =
+            Refusal::WrongStatus { transfer: ONE, found: Status::Active, command: CommandKind::Expire };
+        let problem = refusal.problem();
+        assert_eq!((problem.transfer_id, problem.status), (Some(ONE), Some(Status::Active)));
+        assert_eq!(problem.expected, [Status::Staged, Status::Provisioned, Status::Pushed]);
+    }
+}

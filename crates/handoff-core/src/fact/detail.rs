@@ -78,3 +78,58 @@ fn reason_of(outcome: &Outcome) -> &str {
         Outcome::Open | Outcome::Claimed | Outcome::Withdrawn => "",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fact::Record;
+    use crate::grid::CommandKind;
+    use crate::machine::world::{ONE, TWO, World, incarnation};
+
+    /// What the rows of a hop say, one line for each fact: `kind key=… key=…`.
+    fn rows(world: &World) -> Vec<String> {
+        let row = |fact: &crate::Fact| {
+            let kind = match fact.record() {
+                Record::Event(event) => event.as_str(),
+                Record::Audit(kind) => kind,
+                Record::Bookkeeping => return None,
+            };
+            let keys: Vec<String> = fact.detail().into_keys().collect();
+            Some(format!("{kind}: {}", keys.join(" ")))
+        };
+        world.facts.iter().filter_map(row).collect()
+    }
+
+    #[test]
+    fn rows_carry_figures_and_names() {
+        let mut world = World::hop_pushed();
+        world.give(world.command(CommandKind::Activate, TWO));
+        world.give(world.command(CommandKind::Decline, TWO));
+        world.give(world.command(CommandKind::Activate, TWO));
+        world.give(world.claim(TWO, incarnation(2)));
+        world.give(world.report_of(ONE, crate::Epoch(2), |usage| usage.closing = true));
+        let rows = rows(&world);
+        for expected in [
+            "session_opened: holder session_id",
+            "snapshot_created: final snapshot",
+            "token_spent: operation token_id",
+            "runtime_provisioned: budget_usd node_id reserve_usd tier",
+            "push_requested: digest",
+            "state_pushed: digest generation",
+            "authorized: authorization deadline",
+            "authorization_ended: authorization outcome reason",
+            "activated: epoch incarnation limit_usd node_id",
+            "snapshot_refreshed: final snapshot",
+            "terminated: reason",
+            "usage_reported: closing epoch report seq spent_usd",
+        ] {
+            assert!(rows.iter().any(|row| row == expected), "{expected} is not in {rows:#?}");
+        }
+    }
+
+    #[test]
+    fn a_raise_out_of_insolvency_says_why_it_is_active() {
+        let mut world = World::insolvent();
+        let (facts, _) = world.make(world.command(CommandKind::RaiseBudget, ONE));
+        assert_eq!(facts[0].detail().get("cause").map(String::as_str), Some("budget_raised"));
+    }
+}

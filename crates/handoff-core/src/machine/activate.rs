@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn given_a_withdrawn_authorisation_then_its_token_is_spent_and_another_one_works() {
+    fn given_a_withdrawn_authorization_then_its_token_is_spent_and_another_one_works() {
         let mut world = World::pushed();
         let token = world.token(ONE, Operation::Activate);
         let activate = Command::Activate { transfer: ONE, token };

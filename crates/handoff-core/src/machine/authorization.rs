@@ -54,7 +54,7 @@ mod tests {
     use crate::transfer::Outcome;
 
     #[test]
-    fn a_declined_authorisation_is_over_and_says_why() {
+    fn a_declined_authorization_is_over_and_says_why() {
         let mut world = World::authorized();
         let claim = world.command(CommandKind::Claim, ONE);
         world.give(world.command(CommandKind::Decline, ONE));
@@ -84,7 +84,7 @@ mod tests {
 
     /// H-57
     #[test]
-    fn neither_end_can_hit_a_later_authorisation() {
+    fn neither_end_can_hit_a_later_authorization() {
         let mut world = World::authorized();
         let (withdraw, decline) =
             (world.command(CommandKind::Withdraw, ONE), world.command(CommandKind::Decline, ONE));

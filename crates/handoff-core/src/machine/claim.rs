@@ -87,7 +87,7 @@ mod tests {
     use crate::{Command, Fact, Refusal, Reply};
 
     #[test]
-    fn given_authorised_when_claimed_then_the_incarnation_holds_the_session() {
+    fn given_authorized_when_claimed_then_the_incarnation_holds_the_session() {
         let mut world = World::authorized();
         let claim = world.claim(ONE, incarnation(1));
         let (facts, reply) = world.make(claim.clone());
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_names_what_was_assigned_authorised_and_pushed() {
+    fn a_claim_names_what_was_assigned_authorized_and_pushed() {
         let world = World::authorized();
         let with = |change: fn(&mut Claim)| {
             let Command::Claim(mut claim) = world.claim(ONE, incarnation(1)) else {

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_transfer_expires_at_its_time_and_not_under_an_authorisation() {
+    fn a_pending_transfer_expires_at_its_time_and_not_under_an_authorization() {
         let expire = Command::Expire { transfer: ONE };
         let world = World::staged();
         assert_eq!(world.clone().later(30 * MINUTE - 1).code(&expire), ErrorCode::WrongStatus);

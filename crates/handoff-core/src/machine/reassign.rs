@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rests_is_authorised_or_has_nowhere_to_go_stays() {
+    fn what_rests_is_authorized_or_has_nowhere_to_go_stays() {
         let command = reassign(Timestamp::from_unix_ms(0));
         assert_eq!(World::resting().later(5 * MINUTE).code(&command), ErrorCode::SessionBusy);
         assert_eq!(World::authorized().silent(5 * MINUTE).code(&command), ErrorCode::AlreadyAuthorized);

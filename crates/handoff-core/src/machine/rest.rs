@@ -24,8 +24,11 @@ pub(super) fn decide(case: &Case<'_>, transfer: TransferId, holding: Holding) ->
     let closed = found.epochs.get(&epoch).is_some_and(|account| account.closed.is_some());
     let checkpoint =
         session.last_snapshot.is_some_and(|last| last.standing != Standing::Draft && last.epoch == epoch);
-    if !closed || !checkpoint {
+    if !closed {
         return Err(Refusal::EpochOpen { transfer, epoch });
+    }
+    if !checkpoint {
+        return Err(Refusal::SessionBusy { session: session.id, why: "it has no checkpoint of this epoch" });
     }
     Ok(Decision::done([Fact::Rested { transfer, at: case.now }]))
 }
