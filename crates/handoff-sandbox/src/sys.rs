@@ -91,6 +91,34 @@ pub(crate) fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
+/// Gives every signal its default action and blocks none. Both are inherited through execution, and a
+/// standard library resets neither: a payload that is born with SIGCHLD blocked waits for ever.
+pub(crate) fn reset_signals() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: SIG_DFL installs no handler. Those that cannot be set (SIGKILL, SIGSTOP, the C library's
+        // own) are refused, and need no resetting.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: an all-zero sigset_t is a valid place for sigemptyset to write to, and sigprocmask reads it.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+/// Closes every descriptor but the three standard ones: whatever the node inherited from its own parents
+/// without knowing must not reach the payload.
+///
+/// # Safety
+/// Nothing in this process owns a descriptor above 2.
+pub(crate) unsafe fn close_inherited() -> io::Result<()> {
+    let (first, last) = (3 as libc::c_uint, libc::c_uint::MAX);
+    // SAFETY: close_range takes numbers; the caller vouches for there being no owners.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0 as libc::c_uint) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sends a signal to everything in this pid namespace but the caller. Nothing being there is no error.
 pub(crate) fn signal_all_others(signal: rustix::process::Signal) -> io::Result<()> {
     // SAFETY: kill takes two numbers.

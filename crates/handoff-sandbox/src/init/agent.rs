@@ -85,6 +85,8 @@ fn confine(rooms: &[OwnedFd], nproc: Option<u32>) -> io::Result<()> {
         rustix::io::write(room.as_fd(), b"0")?;
     }
     rustix::process::setsid()?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    sys::reset_signals();
     privileges::limits()?;
     if let Some(pids) = nproc {
         privileges::limit_processes(pids)?;

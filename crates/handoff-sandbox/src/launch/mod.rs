@@ -63,6 +63,9 @@ pub(crate) fn run() -> i32 {
 }
 
 fn launch() -> Result<(), Failure> {
+    // SAFETY: this is the first thing that the process does; it has opened nothing yet.
+    unsafe { sys::close_inherited() }.stage("close what was inherited")?;
+    sys::reset_signals();
     // A launcher without a session of its own would be reached by what is sent to the node's terminal.
     let _ = rustix::process::setsid();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));

@@ -1,0 +1,9 @@
+//! Real sandboxes, made as root and as a plain user, and what holds in them.
+
+mod control;
+mod isolation;
+mod lease;
+mod limits;
+mod start;
+mod teardown;
+mod world;
