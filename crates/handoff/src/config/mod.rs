@@ -7,4 +7,4 @@ mod settings;
 
 pub use home::{Home, make_private};
 pub use secrets::token_secret;
-pub use settings::{NodeSettings, PolicySettings, Settings};
+pub use settings::{BlobPlace, NodeSettings, PolicySettings, Settings};

@@ -13,16 +13,29 @@ use super::Home;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Times and sizes that decisions depend on.
-    pub policy: PolicySettings,
-    /// The node on this machine.
-    pub node: NodeSettings,
+    /// Where snapshot bytes are kept.
+    pub blobs: BlobPlace,
     /// The reaper's fallback interval, in milliseconds; it also wakes at every deadline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reap_every_ms: Option<u64>,
     /// How long a control plane that was started in the background stays when there is nothing to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_exit_ms: Option<u64>,
+    /// Times and sizes that decisions depend on.
+    pub policy: PolicySettings,
+    /// The node on this machine.
+    pub node: NodeSettings,
+}
+
+/// Where snapshot bytes are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlobPlace {
+    /// As files below the state directory.
+    #[default]
+    Directory,
+    /// In the embedded database.
+    Database,
 }
 
 /// Times in milliseconds. What is left out keeps its default.
