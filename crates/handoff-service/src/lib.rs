@@ -37,6 +37,8 @@ pub use access::Principal;
 pub use asked::Call;
 pub use config::{ApprovalPolicy, AutoApproval, DEFAULT_PROJECT, ServiceConfig};
 pub use error::ServiceError;
+pub use handoff_core::Role;
+pub use handoff_core::ledger::Ledger;
 pub use node::report_digest;
 pub use service::Service;
 pub use token::TokenKeys;
