@@ -42,14 +42,33 @@ pub(crate) struct Sealed {
     pub(crate) parts: Vec<PartRef>,
     pub(crate) report: Vec<ReportEntry>,
     pub(crate) chunks: KnownChunks,
+    /// Whose turn it is, of a caller's conversation: a loop says so itself.
     pub(crate) turn: Turn,
     pub(crate) messages: u64,
 }
 
+/// Who says the messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A caller, in a minimal input.
+    Caller,
+    /// A loop that has lived with them.
+    Loop,
+}
+
+impl Origin {
+    /// What the places in errors and reports start with.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Caller => "message_history",
+            Self::Loop => "messages",
+        }
+    }
+}
+
 /// The conversation while its lines arrive.
 pub(crate) struct Conversation {
-    /// What the places in errors and reports start with.
-    name: &'static str,
+    origin: Origin,
     chunker: Chunker,
     known: KnownChunks,
     bytes: u64,
@@ -58,7 +77,7 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     /// `known` holds only chunks whose blobs are there.
-    pub(crate) fn new(name: &'static str, known: KnownChunks) -> Self {
+    pub(crate) fn new(origin: Origin, known: KnownChunks) -> Self {
         let sealed = Sealed {
             parts: Vec::new(),
             report: Vec::new(),
@@ -66,14 +85,14 @@ impl Conversation {
             turn: Turn::default(),
             messages: 0,
         };
-        Self { name, chunker: Chunker::default(), known, bytes: 0, sealed }
+        Self { origin, chunker: Chunker::default(), known, bytes: 0, sealed }
     }
 
     /// Adds a message without its line end.
     pub(crate) fn add(&mut self, message: &[u8]) -> Result<Option<Blob>, SealError> {
         self.bytes += message.len() as u64 + 1;
         if message.len() > MESSAGE_BYTES || self.bytes > MESSAGES_BYTES {
-            let at = format!("{}[{}]", self.name, self.sealed.messages);
+            let at = format!("{}[{}]", self.origin.name(), self.sealed.messages);
             return Err(SealError::TooLarge { at });
         }
         match self.chunker.add(&[message, b"\n"].concat()) {
@@ -105,7 +124,7 @@ impl Conversation {
         let entries = chunk
             .findings
             .iter()
-            .map(|(line, kind)| finding(&format!("{}[{}]", self.name, first + line), *kind));
+            .map(|(line, kind)| finding(&format!("{}[{}]", self.origin.name(), first + line), *kind));
         self.sealed.report.extend(entries);
         self.sealed.parts.push(PartRef {
             part: Part::Messages,
@@ -123,8 +142,7 @@ impl Conversation {
         let (mut stored, mut findings, mut lines) = (Vec::with_capacity(raw.len()), Vec::new(), 0);
         for line in raw.split_inclusive(|byte| *byte == b'\n') {
             let message = line.strip_suffix(b"\n").unwrap_or(line);
-            let facts = check(self.name, self.sealed.messages + lines, message)?;
-            self.sealed.turn.see(&facts);
+            self.check(self.sealed.messages + lines, message)?;
             let (clean, kinds) = secret::redact(message);
             stored.extend_from_slice(clean.as_deref().unwrap_or(message));
             stored.push(b'\n');
@@ -135,12 +153,20 @@ impl Conversation {
         let PartRef { media_type, digest, size, logical_size, .. } = part;
         Ok((SealedChunk { media_type, digest, size, logical_size, lines, findings }, blob))
     }
-}
 
-fn check(name: &str, index: u64, message: &[u8]) -> Result<message::Facts, SealError> {
-    let at = |path: &str| format!("{name}[{index}]{path}");
-    check_json(&at(""), message)?;
-    message::read(message).map_err(|fault| SealError::Message { at: at(&fault.path), why: fault.why })
+    fn check(&mut self, index: u64, message: &[u8]) -> Result<(), SealError> {
+        let at = |path: &str| format!("{}[{index}]{path}", self.origin.name());
+        check_json(&at(""), message)?;
+        let facts = match self.origin {
+            Origin::Caller => message::read(message).map(Some),
+            Origin::Loop => message::role(message).map(|_| None),
+        };
+        let facts = facts.map_err(|fault| SealError::Message { at: at(&fault.path), why: fault.why })?;
+        if let Some(facts) = facts {
+            self.sealed.turn.see(&facts);
+        }
+        Ok(())
+    }
 }
 
 /// Checks a JSON text and says where in it something is wrong.

@@ -97,7 +97,7 @@ async fn count_messages(manifest: &Manifest, blobs: &dyn BlobStore) -> Result<Me
         summary.bytes += chunk.len() as u64;
         for line in lines(&chunk) {
             summary.count += 1;
-            let role = message::read(line).map_or_else(|_| OTHER.to_owned(), |facts| facts.role);
+            let role = message::role(line).unwrap_or_else(|_| OTHER.to_owned());
             let known = summary.roles.contains_key(&role) || summary.roles.len() < ROLES;
             *summary.roles.entry(if known { role } else { OTHER.to_owned() }).or_default() += 1;
         }

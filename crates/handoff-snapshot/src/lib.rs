@@ -29,6 +29,7 @@ pub mod schema;
 pub mod seal;
 mod secret;
 mod shallow;
+mod survey;
 pub mod tree;
 
 use handoff_protocol::ErrorCode;
@@ -44,6 +45,7 @@ pub use media::Blob;
 pub use restore::{RestoreError, RestoreTarget, Restored, restore, restore_verified};
 pub use seal::{SealContext, SealError, SealedSnapshot, parse_input, seal};
 pub use secret::SecretKind;
+pub use survey::{Survey, survey};
 
 /// The stable code of a blob store's error.
 pub(crate) fn blob_code(error: &BlobError) -> ErrorCode {

@@ -1,6 +1,7 @@
 //! What a message must be, and where in a turn a conversation stands.
 //!
-//! Only the outermost shape is asked for: an object with a `role`, and `content` that is a string or blocks.
+//! Only the outermost shape is asked for: an object with a `role`, and, of a caller, `content` that is a string
+//! or blocks and tool calls that can be told apart.
 //! Tool calls and results are recognized in the two forms that providers use: `tool_calls` with
 //! `tool_call_id` (OpenAI, Chat Completions reference), and content blocks `tool_use` with `tool_result`
 //! (Anthropic, Messages reference). Everything else is carried and not looked at.
@@ -33,16 +34,22 @@ fn fault<T>(path: impl Into<String>, why: &'static str) -> Result<T, Fault> {
     Err(Fault { path: path.into(), why })
 }
 
-/// Reads a message that has passed `json::check`.
-pub(crate) fn read(text: &[u8]) -> Result<Facts, Fault> {
+/// Reads the role of a message that has passed `json::check`. This much is asked of a message that a loop has
+/// lived with already: whatever else is odd about it, the loop mends in what it sends.
+pub(crate) fn role(text: &[u8]) -> Result<String, Fault> {
     if shallow::kind(text) != Kind::Object {
         return fault("", "a message is an object");
     }
-    let role = match shallow::member(text, "role").map(shallow::string) {
-        Some(Some(role)) if !role.is_empty() && role.len() <= ROLE_BYTES => role,
-        Some(_) => return fault(".role", "a role is a string of 1 to 64 bytes"),
-        None => return fault(".role", "a message has a role"),
-    };
+    match shallow::member(text, "role").map(shallow::string) {
+        Some(Some(role)) if !role.is_empty() && role.len() <= ROLE_BYTES => Ok(role),
+        Some(_) => fault(".role", "a role is a string of 1 to 64 bytes"),
+        None => fault(".role", "a message has a role"),
+    }
+}
+
+/// Reads a message that has passed `json::check` and comes from a caller, who can still be told.
+pub(crate) fn read(text: &[u8]) -> Result<Facts, Fault> {
+    let role = role(text)?;
     let mut facts = Facts { role, calls: Vec::new(), results: Vec::new() };
     let calls = shallow::member(text, "tool_calls").filter(|calls| shallow::kind(calls) != Kind::Null);
     if let Some(calls) = calls {

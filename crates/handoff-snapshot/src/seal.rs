@@ -12,7 +12,7 @@ use handoff_protocol::manifest::{Manifest, Part, PartRef};
 use handoff_protocol::port::{BlobError, BlobStore};
 use handoff_protocol::{Digest, ErrorCode, SessionId};
 
-use crate::conversation::{Conversation, KnownChunks, check_json, finding};
+use crate::conversation::{Conversation, KnownChunks, Origin, check_json, finding};
 use crate::limits::STATE_FILE_BYTES;
 use crate::media::{self, Blob};
 use crate::report::Report;
@@ -137,7 +137,7 @@ pub fn parse_input(bytes: &[u8]) -> Result<SnapshotInput, SealError> {
 /// Says which text of the input is refused and why; nothing has been stored.
 pub fn seal(input: &SnapshotInput, context: &SealContext) -> Result<SealedSnapshot, SealError> {
     let mut seal = Seal::default();
-    let mut conversation = Conversation::new("message_history", KnownChunks::new());
+    let mut conversation = Conversation::new(Origin::Caller, KnownChunks::new());
     for message in &input.message_history {
         seal.blobs.extend(conversation.add(&one_line(message.get()))?);
     }

@@ -90,6 +90,19 @@ const KNOWN: [Known; 18] = [
     known("xoxa-", 10, SecretKind::ChatToken),
 ];
 
+/// The bytes that a credential can start with: every byte of every conversation is looked up here.
+const STARTS: [bool; 256] = {
+    let mut starts = [false; 256];
+    starts[b'-' as usize] = true;
+    starts[b'e' as usize] = true;
+    let mut at = 0;
+    while at < KNOWN.len() {
+        starts[KNOWN[at].prefix[0] as usize] = true;
+        at += 1;
+    }
+    starts
+};
+
 /// A credential-like place in some bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
@@ -102,6 +115,10 @@ pub(crate) fn scan(bytes: &[u8]) -> Vec<Found> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
+        if !STARTS[usize::from(bytes[at])] {
+            at += 1;
+            continue;
+        }
         let word_start = at == 0 || !is_word(bytes[at - 1]) || escaped_before(bytes, at);
         match word_start.then(|| recognize(&bytes[at..])).flatten() {
             Some((length, kind)) => {
@@ -127,8 +144,7 @@ fn recognize(rest: &[u8]) -> Option<(usize, SecretKind)> {
     match rest.first()? {
         b'-' => private_key(rest),
         b'e' => signed_token(rest),
-        b's' | b'r' | b'A' | b'h' | b'g' | b'x' => prefixed(rest),
-        _ => None,
+        _ => prefixed(rest),
     }
 }
 

@@ -31,6 +31,7 @@ use self::pack::Packer;
 use self::prior::Prior;
 use self::storing::{Outbox, store_all, store_one};
 use self::walk::Walk;
+pub(crate) use self::walk::uncarried;
 use crate::media::{self, Blob};
 use crate::report::Report;
 use crate::seal::{SealError, assemble};
@@ -162,7 +163,7 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    fn io(path: &[u8], source: io::Error) -> Self {
+    pub(crate) fn io(path: &[u8], source: io::Error) -> Self {
         Self::Io { at: String::from_utf8_lossy(path).chars().take(300).collect(), source }
     }
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::{CaptureError, Moment, Outbox};
 use crate::beneath;
-use crate::conversation::{Conversation, KnownChunks, Sealed};
+use crate::conversation::{Conversation, KnownChunks, Origin, Sealed};
 use crate::limits::{MESSAGE_BYTES, MESSAGES_BYTES, SMALL_FILE_BYTES, STATE_FILE_BYTES};
 use crate::restore::NO_SERVERS;
 use crate::seal::{check_servers, check_text};
@@ -90,7 +90,7 @@ pub(super) fn seal_messages(
     known: KnownChunks,
     outbox: &Outbox,
 ) -> Result<Sealed, CaptureError> {
-    let mut conversation = Conversation::new("messages", known);
+    let mut conversation = Conversation::new(Origin::Loop, known);
     each_message(files, |message| outbox.send(conversation.add(message)?))?;
     let (sealed, blobs) = conversation.finish()?;
     for blob in blobs {

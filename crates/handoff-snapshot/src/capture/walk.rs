@@ -111,12 +111,7 @@ impl<'w> Walk<'w> {
             FileType::Directory => self.enter(dir, name, path, &stat),
             FileType::RegularFile => self.file(dir, name, path, &stat),
             FileType::Symlink => self.link(dir, name, path, &stat),
-            FileType::Fifo => self.exclude(path, "a named pipe has no content to carry"),
-            FileType::Socket => self.exclude(path, "a socket has no content to carry"),
-            FileType::CharacterDevice | FileType::BlockDevice => {
-                self.exclude(path, "a device belongs to its host")
-            }
-            FileType::Unknown => self.exclude(path, "its type is not known"),
+            other => self.exclude(path, uncarried(other).unwrap_or("its type is not known")),
         }
     }
 
@@ -270,6 +265,17 @@ impl<'w> Walk<'w> {
             _ if error.kind() == ErrorKind::InvalidInput => self.exclude(path, BECAME_ANOTHER),
             _ => Err(CaptureError::io(path, error)),
         }
+    }
+}
+
+/// Why an entry of this type is not carried; none for what is.
+pub(crate) fn uncarried(kind: FileType) -> Option<&'static str> {
+    match kind {
+        FileType::Directory | FileType::RegularFile | FileType::Symlink => None,
+        FileType::Fifo => Some("a named pipe has no content to carry"),
+        FileType::Socket => Some("a socket has no content to carry"),
+        FileType::CharacterDevice | FileType::BlockDevice => Some("a device belongs to its host"),
+        FileType::Unknown => Some("its type is not known"),
     }
 }
 

@@ -272,7 +272,8 @@ pub(crate) fn read_parts<'p>(
     blobs: &'p dyn BlobStore,
 ) -> impl Stream<Item = Result<(u32, Vec<u8>), RestoreError>> + 'p {
     let read = move |part: &'p PartRef| async move { Ok((part.index, read_part(part, blobs).await?)) };
-    futures_util::stream::iter(parts.map(read)).buffered(AHEAD)
+    // Collected, so that no closure over a borrowed part lives across an await: callers spawn this future.
+    futures_util::stream::iter(parts.map(read).collect::<Vec<_>>()).buffered(AHEAD)
 }
 
 async fn fill(
@@ -334,10 +335,10 @@ fn count(chunk: &[u8], mut boundary: Boundary) -> Result<Boundary, RestoreError>
             return Err(SealError::Message { at: at(""), why: "a chunk ends within a message" }.into());
         };
         crate::conversation::check_json(&at(""), text)?;
-        let facts = message::read(text)
+        let role = message::role(text)
             .map_err(|fault| SealError::Message { at: at(&fault.path), why: fault.why })?;
         boundary.messages += 1;
-        boundary.step += u64::from(facts.role == "assistant");
+        boundary.step += u64::from(role == "assistant");
     }
     boundary.messages_bytes += chunk.len() as u64;
     Ok(boundary)

@@ -6,7 +6,11 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use handoff_protocol::document::ReportKind;
 use handoff_protocol::manifest::{Manifest, Part};
@@ -176,6 +180,20 @@ async fn case_s27_modes_travel_and_setuid_does_not() {
     assert_eq!((entry.what, entry.at.as_str()), (ReportKind::Degraded, "setuid"));
 }
 
+/// The umask belongs to the whole process, so the test runs again in one of its own.
+#[test]
+fn case_s27_a_strict_umask_has_no_say() {
+    let test = "capture::case_s27_modes_travel_and_setuid_does_not";
+    let run = std::process::Command::new("sh")
+        .args(["-c", r#"umask 077; exec "$0" --exact "$1""#])
+        .arg(std::env::current_exe().expect("a test has a program"))
+        .arg(test)
+        .output()
+        .expect("runs");
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "{said}");
+}
+
 #[tokio::test]
 async fn case_s28_empty_directories_links_and_replacements() {
     let world = World::new();
@@ -267,7 +285,7 @@ async fn a_refresh_packs_only_what_changed() {
 async fn an_index_on_disk_changes_nothing_but_the_time() {
     let world = World::new();
     fs::write(world.workspace("a"), vec![1; 1000]).expect("made");
-    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(60);
     File::open(world.workspace("a")).and_then(|file| file.set_modified(long_ago)).expect("set");
     let path = world.path("index.json");
     let mut digests = Vec::new();
@@ -299,7 +317,7 @@ async fn a_file_larger_than_a_pack_is_cut_and_comes_back() {
 async fn a_final_capture_of_a_session_that_moves_is_refused() {
     let world = World::new();
     let (path, next) = (world.path("state/boundary.json"), world.path("state/boundary.new"));
-    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stop = Arc::new(AtomicBool::new(false));
     let boundary = world.messages(&[]);
     let moving = std::thread::spawn({
         let stop = stop.clone();
@@ -308,22 +326,103 @@ async fn a_final_capture_of_a_session_that_moves_is_refused() {
                 let boundary = session_dir::Boundary { step, ..boundary.clone() };
                 fs::write(&next, serde_json::to_vec(&boundary).expect("prints")).expect("written");
                 fs::rename(&next, &path).expect("moved");
-                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                if stop.load(Ordering::Relaxed) {
                     return;
                 }
             }
         }
     });
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         match world.capture().await {
             Err(CaptureError::Moving) => break,
-            Ok(_) => assert!(std::time::Instant::now() < deadline, "never seen to move"),
+            Ok(_) => assert!(Instant::now() < deadline, "never seen to move"),
             Err(error) => panic!("{error}"),
         }
     }
     let draft = handoff_snapshot::capture(world.source(Moment::Draft), &world.blobs, None).await;
-    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    stop.store(true, Ordering::Relaxed);
     moving.join().expect("no panic");
     draft.expect("a draft is taken as well as it can be");
+}
+
+/// Rewrites a file from another thread until it is dropped.
+struct Rewriting {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Rewriting {
+    fn start(path: PathBuf) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let file = File::options().write(true).open(path).expect("there");
+            for round in 0u64.. {
+                file.write_all_at(&round.to_le_bytes(), (round * 4096) % (8 << 20)).expect("written");
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Rewriting {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[tokio::test]
+async fn case_s30_a_file_that_is_rewritten_meanwhile_is_reported() {
+    let world = World::new();
+    fs::write(world.workspace("database"), vec![1; 8 << 20]).expect("made");
+    fs::write(world.workspace("still"), "still").expect("made");
+    let rewriting = Rewriting::start(world.workspace("database"));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let captured = loop {
+        let captured = handoff_snapshot::capture(world.source(Moment::Draft), &world.blobs, None).await;
+        let captured = captured.expect("a draft is taken as well as it can be");
+        if !captured.report.is_empty() {
+            break captured;
+        }
+        assert!(Instant::now() < deadline, "never seen to change");
+    };
+    drop(rewriting);
+    let [entry] = &captured.report[..] else { panic!("{:?}", captured.report) };
+    assert_eq!((entry.what, entry.at.as_str()), (ReportKind::Degraded, "database"));
+    world.restore(captured.digest).await.expect("the digests are of what was sent");
+    assert_eq!(fs::metadata(world.path("there/workspace/database")).expect("there").len(), 8 << 20);
+}
+
+#[tokio::test]
+async fn a_survey_counts_what_a_capture_carries() {
+    let world = World::new();
+    world.messages(&[&user("one"), r#"{"role":"assistant","content":"two"}"#]);
+    fs::create_dir(world.workspace("dir")).expect("made");
+    fs::write(world.workspace("dir/file"), "12345").expect("made");
+    symlink("dir/file", world.workspace("link")).expect("made");
+    let _socket = UnixListener::bind(world.workspace("dir/socket")).expect("bound");
+    let survey = handoff_snapshot::survey(&world.path("state"), Some(&world.path("workspace"))).await;
+    let survey = survey.expect("readable");
+    let captured = world.capture().await.expect("captured");
+    assert_eq!((survey.files, survey.file_bytes), (captured.workspace.files, captured.workspace.bytes));
+    assert_eq!((survey.messages, survey.steps), (captured.boundary.messages, captured.boundary.step));
+    assert_eq!(survey.message_bytes, captured.boundary.messages_bytes);
+    assert_eq!(survey.excluded, captured.report);
+}
+
+#[test]
+fn every_operation_can_be_spawned() {
+    fn can_be_sent<T: Send>(_: &T) {}
+    let world = World::new();
+    let digest = Digest::of(b"");
+    can_be_sent(&world.capture());
+    can_be_sent(&world.restore(digest));
+    can_be_sent(&handoff_snapshot::fetch(digest, &world.blobs, &world.blobs));
+    can_be_sent(&handoff_snapshot::inspect(digest, &world.blobs));
+    can_be_sent(&handoff_snapshot::read_layout(world.root.path(), &world.blobs));
 }

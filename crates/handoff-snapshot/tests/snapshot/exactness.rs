@@ -2,11 +2,13 @@
 
 use std::fs;
 
-use handoff_protocol::document::{SnapshotInput, TurnState};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use handoff_protocol::document::{ReportKind, SnapshotInput, TurnState};
 use handoff_protocol::manifest::Part;
 use handoff_protocol::port::BlobStore as _;
 use handoff_protocol::session_dir;
-use handoff_protocol::{Digest, ErrorCode};
+use handoff_protocol::{Digest, ErrorCode, TransferId};
 use handoff_snapshot::{SealContext, SealError, parse_input, seal};
 use proptest::prelude::*;
 
@@ -82,6 +84,20 @@ fn case_s04_empty_call_ids_are_refused_with_their_message() {
     let error = refused(&input(&[&user("go"), calls], None));
     assert_eq!(error.to_string(), "message_history[1].tool_calls[0].id: the id of a tool call is empty");
     assert_eq!(error.code(), ErrorCode::SnapshotInvalid);
+}
+
+#[tokio::test]
+async fn case_s04_a_loop_that_lives_with_empty_ids_travels_with_them() {
+    let world = World::new();
+    let calls = r#"{"role":"assistant","tool_calls":[{"id":""},{"id":""}]}"#;
+    let result = r#"{"role":"tool","tool_call_id":"","content":"x"}"#;
+    world.messages(&[&user("go"), calls, result, result, r#"{"role":"assistant","reasoning":"r"}"#]);
+    let (_, restored) = world.travel().await;
+    assert_eq!(
+        world.there(session_dir::MESSAGES),
+        fs::read(world.path("state/messages.jsonl")).expect("there")
+    );
+    assert_eq!(restored.boundary.step, 2);
 }
 
 #[tokio::test]
@@ -202,6 +218,32 @@ async fn credentials_in_a_conversation_are_reported_by_place() {
     let [entry] = &sealed.session.report[..] else { panic!("{:?}", sealed.session.report) };
     assert_eq!(entry.at, "message_history[1]");
     assert!(!entry.why.contains(&value));
+}
+
+#[tokio::test]
+async fn our_own_tokens_are_taken_out_wherever_they_stand() {
+    let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
+    let claims = format!(r#"{{"sub":"{}","op":"activate"}}"#, TransferId::from_u128(7));
+    let token = format!("{}.{}.{}", part(r#"{"alg":"HS256"}"#), part(&claims), part("0123456789abcdef0123"));
+    let state = format!(r#"{{"n":-0,"token":"{token}"}}"#);
+    let sealed = sealed_there(&input(&[&user(&token)], Some(&state))).await;
+    let world = World::new();
+    world.messages(&[&user("a"), &user(&token)]);
+    world.write_state(session_dir::TOOL_STATE, state.as_bytes());
+    let (captured, restored) = world.travel().await;
+    for place in [&sealed, &world] {
+        let expected = r#"{"n":-0,"token":"[redacted transfer token]"}"#;
+        assert_eq!(place.there(session_dir::TOOL_STATE), expected.as_bytes());
+        let messages = String::from_utf8(place.there(session_dir::MESSAGES)).expect("UTF-8");
+        assert!(
+            messages.ends_with("{\"role\":\"user\",\"content\":\"[redacted transfer token]\"}\n"),
+            "{messages}"
+        );
+    }
+    let redacted: Vec<_> = captured.report.iter().map(|entry| (entry.what, entry.at.as_str())).collect();
+    assert_eq!(redacted, [(ReportKind::Redacted, "tool_state"), (ReportKind::Redacted, "messages[1]")]);
+    assert_eq!(restored.boundary.messages, 2);
+    assert_eq!(restored.boundary.messages_bytes, world.there(session_dir::MESSAGES).len() as u64);
 }
 
 /// JSON texts as no printer would write them: odd spaces, escapes, numbers of any size, lone surrogates.
