@@ -37,6 +37,13 @@ impl Manifest<'_> {
         found
     }
 
+    /// The features that a dependency of what is shipped is asked for.
+    pub(super) fn features(&self, dependency: &str) -> Vec<&str> {
+        let entry = self.table.get("dependencies").and_then(|found| found.get(dependency));
+        let features = entry.and_then(|entry| entry.get("features")).and_then(toml::Value::as_array);
+        features.into_iter().flatten().filter_map(toml::Value::as_str).collect()
+    }
+
     /// The first line that starts with this key.
     pub(super) fn line_of(&self, key: &str) -> usize {
         let starts = |line: &str| {

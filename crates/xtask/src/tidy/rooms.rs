@@ -133,6 +133,9 @@ pub(super) const BANNED: &[(&str, &str)] = &[
     ("aws-lc-rs", "TLS is rustls with ring; choose features without aws-lc"),
 ];
 
+/// The core's feature for the model checker.
+pub(super) const NEVER_SHIPPED: &str = "mutants";
+
 /// Crates in which money is handled: no floating point there.
 pub(super) const NO_FLOATS: &[&str] =
     &["handoff-protocol", "handoff-core", "handoff-store", "handoff-service", "handoff-gateway"];

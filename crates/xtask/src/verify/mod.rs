@@ -53,11 +53,19 @@ pub(super) struct Outcome {
     reasons: Vec<String>,
 }
 
-/// Runs what was asked for. True when nothing failed.
+/// Runs what was asked for. True when nothing failed. Whatever happens, the closing line comes last.
 ///
 /// # Errors
-/// When the registry or the record cannot be read, or a name is unknown.
+/// Never: what goes wrong is said, and has failed.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
+    carry_out(root, options).or_else(|error| {
+        println!("{error:#}\n");
+        println!("0 passed, 1 failed");
+        Ok(false)
+    })
+}
+
+fn carry_out(root: &Path, options: &Options) -> Result<bool> {
     let registry = Registry::load(root)?;
     let mut records = Records::load(root)?;
     if options.list {
@@ -68,6 +76,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
         return report::verified(root, &registry, &records);
     }
     let chosen = choose(root, &registry, &records, options)?;
+    if chosen.is_empty() {
+        println!("there is nothing to run");
+    }
     needs::provide(&chosen);
     let is_quick_tier = !options.full && options.suites.is_empty();
     let used = Duration::from_secs(options.elapsed);

@@ -36,6 +36,9 @@ fn advice(path: &str, line: &str) -> Option<String> {
 }
 
 fn has_word(line: &str, word: &str) -> bool {
+    if !line.contains(word) {
+        return false;
+    }
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
     line.split(|letter: char| !is_part(letter)).any(|found| found == word)
 }

@@ -23,6 +23,11 @@ fn of_manifest(manifest: &Manifest<'_>) -> Vec<Finding> {
     }
     for (section, dependency) in manifest.dependencies() {
         findings.extend(advice(room, section, dependency).map(|advice| say(dependency, advice)));
+        if section == Section::Normal && manifest.features(dependency).contains(&rooms::NEVER_SHIPPED) {
+            let advice =
+                format!("the feature {} takes rules out; only tests may ask for it", rooms::NEVER_SHIPPED);
+            findings.push(say(dependency, advice));
+        }
     }
     findings
 }
@@ -88,6 +93,13 @@ mod tests {
         let store = "[dev-dependencies]\nhandoff-store.workspace = true\nhandoff-testkit.workspace = true\n";
         assert!(of_crate("handoff-server", store).is_empty());
         assert_eq!(of_crate("handoff-server", "[dev-dependencies]\nrusqlite.workspace = true\n").len(), 1);
+    }
+
+    #[test]
+    fn rules_can_be_taken_out_in_tests_only() {
+        let asks = "handoff-core = { path = \"../handoff-core\", features = [\"mutants\"] }\n";
+        assert_eq!(of_crate("handoff-store", &format!("[dependencies]\n{asks}")).len(), 1);
+        assert!(of_crate("handoff-core", &format!("[dev-dependencies]\n{asks}")).is_empty());
     }
 
     #[test]

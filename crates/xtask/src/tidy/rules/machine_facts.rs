@@ -35,7 +35,7 @@ fn advice(line: &str) -> Option<String> {
             "'{found}' names a registry; where packages come from is each machine's own setting"
         ));
     }
-    let person = line.split_whitespace().find(|word| is_person(word))?;
+    let person = line.contains('@').then(|| line.split_whitespace().find(|word| is_person(word)))??;
     Some(format!("{person}: an invented person; write a role or nothing"))
 }
 
