@@ -86,12 +86,17 @@ impl World {
     /// Reports as an honest meter does, always up to its limit, until there is no more to be had. Gives the seq
     /// of the last report and what it said was spent.
     pub async fn spend_all(&self, moved: &Move) -> (u64, i64) {
+        self.spend_all_from(moved, 1).await
+    }
+
+    /// The same, from this seq on.
+    pub async fn spend_all_from(&self, moved: &Move, first_seq: u64) -> (u64, i64) {
         let mut limit = self.found(moved.transfer).await.transfer.epochs[&moved.epoch].limit;
-        for seq in 1.. {
+        for seq in first_seq.. {
             let spent = limit.nano();
             match self.accept(moved.report(seq, spent).exhausted().send()).await {
                 Reply::Usage { command: UsageCommand::Insolvent, .. } => return (seq, spent),
-                Reply::Usage { limit: higher, .. } => limit = higher,
+                Reply::Usage { command: UsageCommand::Continue, limit: higher, .. } => limit = higher,
                 other => panic!("a report was answered with {other:?}"),
             }
         }

@@ -1,12 +1,14 @@
 //! The world in which stories happen: a store, a clock that a story moves, a node, and who acts.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use handoff_core::command::{Actor, Command, Role};
+use handoff_core::grid::CommandKind;
 use handoff_core::ledger::{Applied, Envelope, Found, Ledger, LedgerError, NodeRecord, Request};
 use handoff_core::{Policy, Refusal, Reply, Session};
 use handoff_protocol::node::Capacity;
-use handoff_protocol::{Digest, NodeId, ProjectId, Status, TransferId};
+use handoff_protocol::{Digest, ErrorCode, NodeId, ProjectId, Status, TransferId};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -29,6 +31,7 @@ pub struct World {
     store: Mutex<Box<dyn Store>>,
     ledger: Mutex<Option<Arc<dyn Ledger>>>,
     accepted: Mutex<Vec<(Envelope, Reply)>>,
+    kinds: Mutex<BTreeSet<CommandKind>>,
 }
 
 impl World {
@@ -42,6 +45,7 @@ impl World {
             store: Mutex::new(store),
             ledger: Mutex::new(None),
             accepted: Mutex::default(),
+            kinds: Mutex::default(),
         };
         world.open();
         world.register(world.node).await;
@@ -150,18 +154,26 @@ impl World {
         }
         let mut answers = tasks.join_all().await;
         answers.sort_by_key(|(place, _)| *place);
-        let answers = answers.into_iter().map(|(_, answer)| answer).collect();
+        let answers: Vec<_> = answers.into_iter().map(|(_, answer)| answer).collect();
         self.remember(envelopes, &answers);
         answers
     }
 
-    fn remember(&self, envelopes: Vec<Envelope>, answers: &Vec<Result<Applied, LedgerError>>) {
+    fn remember(&self, envelopes: Vec<Envelope>, answers: &[Result<Applied, LedgerError>]) {
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         for (envelope, answer) in envelopes.into_iter().zip(answers) {
-            if let (Some(_), Ok(applied)) = (&envelope.request, answer) {
+            let Ok(applied) = answer else { continue };
+            kinds.insert(envelope.command.kind());
+            if envelope.request.is_some() {
                 accepted.push((envelope, applied.reply.clone()));
             }
         }
+    }
+
+    /// Which commands have been accepted so far.
+    pub fn accepted_kinds(&self) -> BTreeSet<CommandKind> {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Requests that were accepted, with their answers.
@@ -188,6 +200,11 @@ impl World {
         }
     }
 
+    /// What a command is refused with.
+    pub async fn code(&self, command: Command) -> ErrorCode {
+        self.refuse(command).await.code()
+    }
+
     /// A transfer with its session.
     pub async fn found(&self, transfer: TransferId) -> Found {
         let found = self.ledger().transfer(self.project, transfer).await.expect("the store answers");
@@ -202,6 +219,18 @@ impl World {
     /// A transfer's session.
     pub async fn session_of(&self, transfer: TransferId) -> Session {
         self.found(transfer).await.session
+    }
+}
+
+/// The code of what was refused, or none for what was accepted.
+///
+/// # Panics
+/// When the store failed.
+pub fn refusal(answer: &Result<Applied, LedgerError>) -> Option<ErrorCode> {
+    match answer {
+        Ok(_) => None,
+        Err(LedgerError::Refused(refusal)) => Some(refusal.code()),
+        Err(error) => panic!("the store failed: {error}"),
     }
 }
 
