@@ -19,6 +19,16 @@ const INSIDE: ResolveFlags =
 const TRIES: usize = 16;
 /// Directories that are open at once while a tree is removed.
 const OPEN_LEVELS: usize = 64;
+/// Names of one directory that are in memory at once while a tree is removed.
+const REMOVED_AT_ONCE: usize = 10_000;
+
+/// A name that nobody can guess.
+pub(crate) fn random_name() -> String {
+    let mut bytes = [0; 16];
+    // Whoever uses the name makes it exclusively, so a short read of randomness only makes a clash likelier.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// Opens a directory that the caller names and trusts.
 pub(crate) fn open_root(path: &Path) -> io::Result<OwnedFd> {
@@ -100,10 +110,13 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), &'static str> {
     if depth > WORKSPACE_DEPTH { Err("the path is deeper than 256 levels") } else { Ok(()) }
 }
 
-/// The names in a directory, sorted by their bytes.
-pub(crate) fn names(dir: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
+/// The names in a directory, sorted by their bytes; not more than so many, and then not the first ones.
+pub(crate) fn names(dir: impl AsFd, at_most: usize) -> io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(dir)? {
+        if names.len() == at_most {
+            break;
+        }
         let name = entry?.file_name().to_bytes().to_vec();
         if name != b"." && name != b".." {
             names.push(name);
@@ -138,8 +151,10 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
 /// moved up to the root and comes later.
 fn empty(root: &OwnedFd) -> io::Result<()> {
     let mut levels = vec![Level::of(readable(root.as_fd())?, Vec::new())?];
-    let mut moved = 0u64;
     while let Some(level) = levels.last_mut() {
+        if level.names.is_empty() {
+            level.names = names(&level.dir, REMOVED_AT_ONCE)?;
+        }
         let Some(name) = level.names.pop() else {
             let emptied = levels.pop().expect("just seen");
             if let Some(parent) = levels.last() {
@@ -161,11 +176,10 @@ fn empty(root: &OwnedFd) -> io::Result<()> {
         if levels.len() < OPEN_LEVELS {
             levels.push(Level::of(child, name)?);
         } else {
-            let up = format!(".removing-{moved}").into_bytes();
+            // A name that the tree's author cannot have taken.
+            let up = random_name();
             let from = &levels.last().expect("just seen").dir;
-            rustix::fs::renameat(from, name.as_slice(), &levels[0].dir, up.as_slice())?;
-            levels[0].names.push(up);
-            moved += 1;
+            rustix::fs::renameat(from, name.as_slice(), &levels[0].dir, up)?;
         }
     }
     Ok(())
@@ -179,7 +193,7 @@ struct Level {
 
 impl Level {
     fn of(dir: OwnedFd, name: Vec<u8>) -> io::Result<Self> {
-        Ok(Self { names: names(&dir)?, dir, name })
+        Ok(Self { names: names(&dir, REMOVED_AT_ONCE)?, dir, name })
     }
 }
 
@@ -248,7 +262,9 @@ mod tests {
         std::fs::write(outside.join("kept"), "x").expect("made");
         let deep = (0..300).fold(tree.clone(), |path, _| path.join("d"));
         std::fs::create_dir_all(&deep).expect("made");
-        std::fs::write(deep.join("file"), "x").expect("made");
+        for number in 0..REMOVED_AT_ONCE + 5 {
+            std::fs::write(tree.join(format!("d/file-{number}")), "").expect("made");
+        }
         symlink(&outside, tree.join("link")).expect("made");
         for path in [tree.join("d/d"), tree.join("d"), tree.clone()] {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o000)).expect("set");

@@ -19,6 +19,8 @@ use handoff_protocol::limits::BLOB_BYTES;
 use handoff_protocol::port::{BlobError, BlobStore};
 use rustix::io::Errno;
 
+use crate::beneath::random_name;
+
 /// Bytes that stay free on the filesystem unless the operator says otherwise.
 pub const DEFAULT_RESERVE_BYTES: u64 = 256 << 20;
 /// Nobody writes one blob for so long; older leftovers are of a crash.
@@ -160,13 +162,6 @@ impl BlobStore for DirectoryBlobs {
     async fn delete(&self, digest: Digest) -> Result<(), BlobError> {
         self.run(move |store| store.delete_now(digest)).await
     }
-}
-
-fn random_name() -> String {
-    let mut bytes = [0; 16];
-    // The name is made exclusively, so a short read of randomness only makes a clash likelier.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn missing(error: io::Error, digest: Digest) -> BlobError {

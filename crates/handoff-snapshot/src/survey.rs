@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::beneath;
 use crate::capture::{CaptureError, Moment, session, uncarried};
+use crate::limits::WORKSPACE_ENTRIES;
 use crate::report::Report;
 
 /// Smaller files are counted as they look.
@@ -67,7 +68,7 @@ fn count(
     survey: &mut Survey,
     report: &mut Report,
 ) -> Result<(), CaptureError> {
-    for name in beneath::names(dir).map_err(|error| CaptureError::io(&path, error))? {
+    for name in beneath::names(dir, WORKSPACE_ENTRIES).map_err(|error| CaptureError::io(&path, error))? {
         let parents = if path.is_empty() { Vec::new() } else { [&path[..], b"/"].concat() };
         let child = [parents, name.clone()].concat();
         let mut exclude = |why: &str| report.add(ReportKind::Excluded, &String::from_utf8_lossy(&child), why);

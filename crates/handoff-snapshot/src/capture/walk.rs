@@ -83,7 +83,11 @@ impl<'w> Walk<'w> {
     }
 
     fn directory(&mut self, dir: &OwnedFd, path: &mut Vec<u8>) -> Result<(), CaptureError> {
-        let names = beneath::names(dir).map_err(|source| CaptureError::io(path, source))?;
+        let names = beneath::names(dir, WORKSPACE_ENTRIES + 1);
+        let names = names.map_err(|source| CaptureError::io(path, source))?;
+        if names.len() > WORKSPACE_ENTRIES {
+            return Err(CaptureError::TooLarge { what: "the workspace's number of files" });
+        }
         for name in names {
             let length = path.len();
             if !path.is_empty() {

@@ -228,6 +228,22 @@ async fn links_that_lead_out_are_carried_and_reported() {
 }
 
 #[tokio::test]
+async fn a_deep_tree_travels_as_far_as_paths_may_be() {
+    let world = World::new();
+    let deep = (0..300).fold(world.workspace("d"), |path, _| path.join("d"));
+    fs::create_dir_all(deep).expect("made");
+    let captured = world.capture().await.expect("captured");
+    assert_eq!(captured.workspace.dirs, 256);
+    let [entry] = &captured.report[..] else { panic!("{:?}", captured.report) };
+    assert_eq!(
+        (entry.what, entry.why.as_str()),
+        (ReportKind::Excluded, "the path is deeper than 256 levels")
+    );
+    let restored = world.restore(captured.digest).await.expect("restored");
+    assert_eq!(restored.workspace, captured.workspace);
+}
+
+#[tokio::test]
 async fn what_must_not_travel_stays() {
     let world = World::new();
     fs::create_dir_all(world.workspace("own/deep")).expect("made");
