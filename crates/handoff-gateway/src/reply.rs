@@ -104,6 +104,8 @@ pub(crate) enum DoorBody {
     Whole(Option<Bytes>),
     /// As it comes.
     Coming(Coming),
+    /// It broke off; what came before is on its way out.
+    BrokenOff,
     /// Nothing more.
     Over,
 }
@@ -126,6 +128,10 @@ impl Body for DoorBody {
         let coming = match &mut *self {
             Self::Whole(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Over => return Poll::Ready(None),
+            Self::BrokenOff => {
+                *self = Self::Over;
+                return Poll::Ready(Some(Err(broke_off())));
+            }
             Self::Coming(coming) => coming,
         };
         let Poll::Ready(piece) = coming.pieces.poll_recv(context) else { return Poll::Pending };
@@ -136,8 +142,10 @@ impl Body for DoorBody {
                 Poll::Ready(None)
             }
             Some(Piece::Whole(_) | Piece::Head(_)) | None => {
-                *self = Self::Over;
-                Poll::Ready(Some(Err(broke_off())))
+                // The server drops what it has not written when a body fails, and writes when one is pending.
+                *self = Self::BrokenOff;
+                context.waker().wake_by_ref();
+                Poll::Pending
             }
         }
     }
@@ -150,7 +158,7 @@ impl Body for DoorBody {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Self::Over => SizeHint::with_exact(0),
-            Self::Coming(_) => SizeHint::default(),
+            Self::Coming(_) | Self::BrokenOff => SizeHint::default(),
         }
     }
 }

@@ -19,16 +19,13 @@ impl Account {
         // A time-out is an answer too: the state as it is.
         let _ = tokio::time::timeout(wait, revision.wait_for(|revision| *revision != after)).await;
         let revision = *revision.borrow();
-        let durable = self.seal().await;
-        let inner = self.lock();
-        let meter = &inner.meter;
-        let epochs = meter.epochs().iter();
-        MeterState {
-            revision,
-            admitted: inner.lease.is_some(),
-            frozen: meter.standing().is_some_and(|standing| standing.mode != Mode::Running),
-            epochs: epochs.map(|(number, epoch)| view(*number, epoch, meter, inner.is_sealed())).collect(),
-            last_error: durable.err().or_else(|| inner.journal.refusal()).map(|error| error.to_string()),
+        loop {
+            let durable = self.seal().await;
+            let inner = self.lock();
+            // Somebody else may have sealed another report meanwhile: then it is not durable yet.
+            if inner.is_sealed() || durable.is_err() {
+                return inner.view(revision, durable.err());
+            }
         }
     }
 
@@ -101,6 +98,19 @@ impl Account {
 }
 
 impl Inner {
+    fn view(&self, revision: u64, error: Option<JournalError>) -> MeterState {
+        let epochs = self.meter.epochs().iter();
+        MeterState {
+            revision,
+            admitted: self.lease.is_some(),
+            frozen: self.meter.standing().is_some_and(|standing| standing.mode != Mode::Running),
+            epochs: epochs
+                .map(|(number, epoch)| view(*number, epoch, &self.meter, self.is_sealed()))
+                .collect(),
+            last_error: error.or_else(|| self.journal.refusal()).map(|error| error.to_string()),
+        }
+    }
+
     /// Whether every report that has a number is durable.
     fn is_sealed(&self) -> bool {
         self.durably_sealed == self.sealed

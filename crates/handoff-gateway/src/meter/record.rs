@@ -9,7 +9,7 @@ use super::{Meter, Mode, Terms, UsageKnown};
 
 /// One change of a meter's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "record", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Record {
     /// The destination was opened, or its grace and wind-down were changed.
     Opened {
