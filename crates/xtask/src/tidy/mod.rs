@@ -11,6 +11,7 @@ mod source;
 
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::Result;
@@ -56,23 +57,27 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(findings.is_empty())
 }
 
-/// All findings, sorted by place. Sources are parsed on all cores: a token stream stays on its thread.
+/// All findings, sorted by place. Every core takes the next file that nobody has taken: a token stream stays
+/// on its thread.
 fn check(repo: &Repo) -> Vec<Finding> {
     let sources: Vec<(&str, &str)> = repo.texts().filter(|(path, _)| path.ends_with(".rs")).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = sources.len().div_ceil(threads).max(1);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut findings = Vec::new();
+        while let Some((path, text)) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+            findings.extend(check_source(repo, path, text));
+        }
+        findings
+    };
     let mut findings = std::thread::scope(|scope| {
-        let workers: Vec<_> = sources
-            .chunks(share)
-            .map(|chunk| {
-                scope.spawn(move || {
-                    chunk.iter().flat_map(|(path, text)| check_source(repo, path, text)).collect::<Vec<_>>()
-                })
-            })
-            .collect();
-        workers.into_iter().flat_map(|worker| worker.join().expect("a rule never panics")).collect::<Vec<_>>()
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut findings: Vec<Finding> = rules::OF_REPO.iter().flat_map(|rule| rule(repo)).collect();
+        for worker in workers {
+            findings.extend(worker.join().expect("a rule never panics"));
+        }
+        findings
     });
-    findings.extend(rules::OF_REPO.iter().flat_map(|rule| rule(repo)));
     findings.sort();
     findings.dedup();
     findings

@@ -16,8 +16,7 @@ pub(super) fn check(source: &Source<'_>) -> Vec<Finding> {
         let owner = qualifier(&tokens[..index]);
         let called = matches!(tokens.get(index + 1).map(|next| &next.kind), Some(Kind::Sign('(')));
         if source.is_test(token.line) && (called || owner == Some("time")) {
-            let advice =
-                "wait for a condition with a deadline instead (handoff_testkit::wait, tokio::time::timeout)";
+            let advice = "wait for a condition with a deadline: handoff_testkit::wait, or ticks of tokio::time::interval under a timeout";
             findings.push(Finding::new(RULE, source.path, token.line, advice));
         } else if owner == Some("thread") {
             let advice = "a thread waits for an event with a time-out, never for time to pass";
