@@ -97,11 +97,15 @@ fn granted(case: &Case<'_>, after: &State, transfer: TransferId, limit: NanoUsd,
     budget::grant(case.policy, found, limit, usage.totals.spendable())
 }
 
-/// The node says that a tick does not fit, and after this grant it still does not.
+/// The node says that a tick does not fit, and it spoke of the limit that this grant leaves. Where it does not say
+/// of which, what is spent is held against it; a node knows better, since part of a tick may be reserved there.
 fn runs_dry(case: &Case<'_>, after: &State, usage: &Usage, limit: NanoUsd) -> bool {
     let live = after.session.as_ref().and_then(|session| session.live);
     let tick = live.map_or(NanoUsd::ZERO, |live| budget::tick_cost(case.policy, &after.transfers[&live]));
-    let fits = usage.totals.spendable().plus(tick) <= limit;
+    let fits = match usage.limit_usd {
+        Some(known) => known < limit,
+        None => usage.totals.spendable().plus(tick) <= limit,
+    };
     usage.exhausted && (!fits || !case.keeps(Rule::InsolventOnlyByTick))
 }
 
@@ -194,6 +198,26 @@ mod tests {
         assert_eq!(told(&reply), (1, slice.plus(nano(1000)), UsageCommand::Continue));
         assert_eq!((facts.len(), world.of(ONE).spent()), (1, nano(1000)));
         assert_eq!(world.events(ONE).last(), Some(&"usage_reported"));
+    }
+
+    /// A tick's worth is left, but part of it is reserved at the node for time that has not run: only the node can
+    /// know, and it says so of the limit that it is left with.
+    #[test]
+    fn a_node_that_knows_its_whole_limit_is_believed_and_one_with_an_older_limit_is_told() {
+        let rest = BUDGET.minus(RESERVE);
+        let nearly = |known: NanoUsd| {
+            move |usage: &mut Usage| {
+                spent(rest.minus(TICK).nano())(usage);
+                usage.exhausted = true;
+                usage.limit_usd = Some(known);
+            }
+        };
+        let mut world = World::active();
+        let half = limit(&world, 2);
+        let (_, reply) = world.make(world.report(nearly(half)));
+        assert_eq!(told(&reply), (1, rest, UsageCommand::Continue));
+        let (_, reply) = world.make(world.report(nearly(rest)));
+        assert_eq!(told(&reply), (2, rest, UsageCommand::Insolvent));
     }
 
     /// H-83

@@ -112,6 +112,7 @@ impl World {
             totals: account.map_or(Totals::default(), |account| account.totals),
             closing: false,
             exhausted: false,
+            limit_usd: None,
             prev_hash: None,
         };
         change(&mut usage);
