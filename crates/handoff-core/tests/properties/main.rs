@@ -25,16 +25,7 @@ impl History {
         let now = Timestamp::from_unix_ms(1_000_000);
         let mut state = State::default();
         rooms(&mut state, now);
-        Self {
-            policy: Policy {
-                rules: handoff_core::Rules::without(handoff_core::Rule::OldLeaseStaysCharged),
-                ..Policy::default()
-            },
-            state,
-            facts: Vec::new(),
-            now,
-            reader: Reader::new(),
-        }
+        Self { policy: Policy::default(), state, facts: Vec::new(), now, reader: Reader::new() }
     }
 
     /// Takes one step; what was decided, if it was accepted, with the state before it.
