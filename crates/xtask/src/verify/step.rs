@@ -17,6 +17,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 const DRAIN: Duration = Duration::from_secs(10);
 /// How long a command has to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(15);
+/// How much of a saved output is shown after a failure.
+const SAVED_BYTES: usize = 32 << 10;
 
 enum Event {
     Line(String),
@@ -39,7 +41,19 @@ pub(super) fn run(
     }
     let child = spawn(root, out, step).map_err(|error| format!("it cannot be run: {error}"))?;
     let pid = child.id();
-    Watch { pid, name: &step.run[0], started: Instant::now(), deadline }.until_end(&listen(child), tally)
+    let watch = Watch { pid, name: &step.run[0], started: Instant::now(), deadline };
+    let ended = watch.until_end(&listen(child), tally);
+    if let (Err(_), Some(file)) = (&ended, &step.save) {
+        show_saved(&out.join(file));
+    }
+    ended
+}
+
+/// The end of what a failed step wrote to a file: nobody else will look at it.
+fn show_saved(file: &Path) {
+    let bytes = std::fs::read(file).unwrap_or_default();
+    let end = &bytes[bytes.len().saturating_sub(SAVED_BYTES)..];
+    println!("{}", String::from_utf8_lossy(end));
 }
 
 fn spawn(root: &Path, out: &Path, step: &Step) -> std::io::Result<Child> {
