@@ -276,6 +276,9 @@ pub struct Usage {
     pub closing: bool,
     /// The next tick does not fit.
     pub exhausted: bool,
+    /// The limit that the meter knew when it said so. A higher one may be on its way to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_usd: Option<NanoUsd>,
     /// Digest of the report before it, absent for the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prev_hash: Option<Digest>,

@@ -12,16 +12,16 @@ pub fn report_digest(usage: &Usage) -> Digest {
 }
 
 impl Meter {
-    /// No more calls and no more running for this epoch; said again it changes nothing.
-    ///
-    /// # Errors
-    /// [`MeterRefusal::StaleEpoch`] for an epoch that is not known.
-    pub fn begin_close(&mut self, number: u64) -> Result<Vec<Record>, MeterRefusal> {
+    /// No more calls and no more running for this epoch; said again it changes nothing. An epoch that never ran
+    /// here closes with nothing used: a claim can be accepted without its node hearing of it.
+    pub fn begin_close(&mut self, number: u64) -> Vec<Record> {
         let mut records = Vec::new();
-        if self.epoch(number)?.phase == Phase::Live {
-            self.put(&mut records, Record::Closing { epoch: number });
+        match self.epochs.get(&number).map(|epoch| epoch.phase) {
+            None => self.put(&mut records, Record::Unused { epoch: number }),
+            Some(Phase::Live) => self.put(&mut records, Record::Closing { epoch: number }),
+            Some(Phase::Closing | Phase::Closed) => {}
         }
-        Ok(records)
+        records
     }
 
     /// Seals the next report of every epoch that has news and no report under way, and the closing report of
@@ -52,11 +52,6 @@ impl Meter {
         Ok(records)
     }
 
-    /// Whether an epoch has a report that is not sealed yet.
-    pub fn has_news(&self) -> bool {
-        self.epochs.keys().any(|number| self.due(*number).is_some())
-    }
-
     fn due(&self, number: u64) -> Option<Usage> {
         let epoch = self.epochs.get(&number)?;
         let closing = match epoch.phase {
@@ -81,6 +76,7 @@ impl Epoch {
             closing,
             // Open calls may still give money back: only without them is it certain that no tick fits.
             exhausted: self.exhausted && self.open.is_empty() && !closing,
+            limit_usd: Some(self.limit_usd),
             prev_hash: self.last_digest,
         }
     }
@@ -88,7 +84,11 @@ impl Epoch {
     fn says_more(&self, next: &Usage) -> bool {
         match &self.last_report {
             Some(last) => {
-                (next.totals, next.closing, next.exhausted) != (last.totals, last.closing, last.exhausted)
+                // Where a tick does not fit, that it does not fit a raised limit either is news.
+                let still = next.exhausted && next.limit_usd != last.limit_usd;
+                still
+                    || (next.totals, next.closing, next.exhausted)
+                        != (last.totals, last.closing, last.exhausted)
             }
             None => next.closing || next.exhausted || next.totals != Default::default(),
         }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use handoff_protocol::listing::{EventQuery, SessionQuery, TransferQuery};
 use handoff_protocol::node::{Observed, ObservedState, Usage, UsageCommand, Want};
 use handoff_protocol::request::{EventType, Raise, Refresh, ReportUsage, Terminate};
-use handoff_protocol::{ErrorCode, Status, Totals};
+use handoff_protocol::{ErrorCode, Status, Totals, TransferId};
 use handoff_testkit::clock::ManualClock;
 
-use crate::world::{World, amount, incarnation, minimal, refused};
+use crate::world::{Node, World, amount, incarnation, minimal, refused};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transfer_is_staged_and_read_back() {
@@ -54,23 +54,7 @@ async fn a_transfer_walks_through_its_statuses_and_its_ledger_balances() {
 
     let raised = world.client.raise(transfer, Raise { request_id: None, budget_usd: amount("2") }).await;
     assert_eq!(raised.expect("raised").budget.expect("provisioned").allocated_usd, amount("2"));
-    let reason = "the task is done".to_owned();
-    let view = world.client.terminate(transfer, Terminate { request_id: None, reason }).await.expect("ended");
-    assert_eq!((view.status, view.reason.as_deref()), (Status::Terminated, Some("the task is done")));
-    let totals = Totals { model_usd: amount("0.10"), ..Totals::default() };
-    let last = Usage { epoch: 2, seq: 2, totals, closing: true, exhausted: false, prev_hash: None };
-    node.client.usage(transfer, &last).await.expect("late reports count");
-    let gone = node.wait_for(transfer, |entry| entry.want == Want::Gone).await;
-    let absent = Observed {
-        generation: gone.generation,
-        state: ObservedState::Absent,
-        reason: None,
-        last_alive_at: None,
-        incarnation: Some(incarnation()),
-    };
-    node.client.observed(transfer, &absent).await.expect("believed");
-    assert!(node.desired().await.destinations.is_empty(), "absence was reported, so it is listed no more");
-
+    end_and_remove(&world, &node, transfer).await;
     let view = world.client.transfer(transfer, Default::default()).await.expect("there");
     let budget = view.budget.expect("provisioned");
     assert!(budget.closed && budget.leased_usd == amount("0") && budget.spent_usd == amount("0.15"));
@@ -90,6 +74,27 @@ async fn a_transfer_walks_through_its_statuses_and_its_ledger_balances() {
     );
     assert!(view.events.iter().zip(1..).all(|(event, seq)| event.seq == seq), "gap-free");
     world.stop().await;
+}
+
+/// Ends a transfer, and does what its node does then.
+async fn end_and_remove(world: &World, node: &Node, transfer: TransferId) {
+    let reason = "the task is done".to_owned();
+    let view = world.client.terminate(transfer, Terminate { request_id: None, reason }).await.expect("ended");
+    assert_eq!((view.status, view.reason.as_deref()), (Status::Terminated, Some("the task is done")));
+    let totals = Totals { model_usd: amount("0.10"), ..Totals::default() };
+    let last =
+        Usage { epoch: 2, seq: 2, totals, closing: true, exhausted: false, limit_usd: None, prev_hash: None };
+    node.client.usage(transfer, &last).await.expect("late reports count");
+    let gone = node.wait_for(transfer, |entry| entry.want == Want::Gone).await;
+    let absent = Observed {
+        generation: gone.generation,
+        state: ObservedState::Absent,
+        reason: None,
+        last_alive_at: None,
+        incarnation: Some(incarnation()),
+    };
+    node.client.observed(transfer, &absent).await.expect("believed");
+    assert!(node.desired().await.destinations.is_empty(), "absence was reported, so it is listed no more");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

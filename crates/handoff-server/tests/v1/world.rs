@@ -17,7 +17,7 @@ use handoff_protocol::{ErrorCode, IncarnationId, NanoUsd, NodeId, Status, Totals
 use handoff_server::{ServeOptions, Server};
 use handoff_service::{Ledger, ServiceConfig, TokenKeys};
 use handoff_snapshot::DirectoryBlobs;
-use handoff_store::{MemoryLedger, OpenOptions, SqliteLedger};
+use handoff_store::{MemoryLedger, OpenOptions, SqliteLedger, SystemClock};
 use handoff_testkit::clock::ManualClock;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -61,6 +61,13 @@ impl World {
         Self::start(home, ledger, clock, policy, change).await
     }
 
+    /// By the host's clock, with other rules' settings.
+    pub(crate) async fn in_real_time(policy: Policy) -> Self {
+        let ledger = Arc::new(MemoryLedger::new(policy.clone(), Arc::new(SystemClock::default())));
+        let home = Arc::new(tempfile::tempdir().expect("a directory"));
+        Self::start(home, ledger, ManualClock::default(), policy, |_| {}).await
+    }
+
     /// On an SQLite file in this directory, which may have been used before.
     pub(crate) async fn on_disk(home: Arc<TempDir>, clock: ManualClock) -> Self {
         let policy = Policy::default();
@@ -92,6 +99,10 @@ impl World {
         let client = Client::unix(server.socket()).with_deadline(PATIENCE);
         let running = tokio::spawn(server.run());
         Self { client, clock, home, ledger, policy, shutdown, running }
+    }
+
+    pub(crate) fn socket(&self) -> std::path::PathBuf {
+        self.home.path().join("handoff.sock")
     }
 
     /// An orderly stop.
@@ -226,8 +237,16 @@ impl Node {
     }
 
     pub(crate) async fn try_claim(&self, entry: &Destination) -> Result<Claimed, ClientError> {
+        self.try_claim_as(entry, incarnation()).await
+    }
+
+    pub(crate) async fn try_claim_as(
+        &self,
+        entry: &Destination,
+        incarnation: IncarnationId,
+    ) -> Result<Claimed, ClientError> {
         let claim = Claim {
-            incarnation: incarnation(),
+            incarnation,
             generation: entry.generation,
             authorization: entry.authorization.map(|offer| offer.id),
             digest: entry.snapshot,
@@ -249,7 +268,7 @@ impl Node {
 
 pub(crate) fn usage(epoch: u64, seq: u64, spent: &str) -> Usage {
     let totals = Totals { model_usd: amount(spent), ..Totals::default() };
-    Usage { epoch, seq, totals, closing: false, exhausted: false, prev_hash: None }
+    Usage { epoch, seq, totals, closing: false, exhausted: false, limit_usd: None, prev_hash: None }
 }
 
 /// The incarnation that a test's node claims with.

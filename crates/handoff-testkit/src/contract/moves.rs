@@ -194,8 +194,15 @@ impl Move {
     /// A report of this epoch: so many nano-USD for models in all.
     pub fn report(&self, seq: u64, spent: i64) -> Report {
         let totals = Totals { model_usd: NanoUsd::from_nano(spent), run_ms: seq, ..Totals::default() };
-        let usage =
-            Usage { epoch: self.epoch.0, seq, totals, closing: false, exhausted: false, prev_hash: None };
+        let usage = Usage {
+            epoch: self.epoch.0,
+            seq,
+            totals,
+            closing: false,
+            exhausted: false,
+            limit_usd: None,
+            prev_hash: None,
+        };
         Report { transfer: self.transfer, node: self.node, usage }
     }
 
