@@ -65,7 +65,7 @@ fn read(cells: &mut Cells<'_>) -> Result<Assignment, Failure> {
 pub(super) fn write(connection: &Connection, change: &TransferChange) -> Result<(), Failure> {
     let key = (change.project, change.after.id);
     let was = change.before.as_ref();
-    let known = was.map(|was| generations(was)).unwrap_or_default();
+    let known = was.map(generations).unwrap_or_default();
     for (generation, node) in &change.after.former_assignments {
         // One that was given and taken again within the batch was never written.
         if !known.contains_key(generation) {

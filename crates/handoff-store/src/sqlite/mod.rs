@@ -10,6 +10,8 @@ mod budget_row;
 mod cells;
 mod engine;
 mod epoch_row;
+#[cfg(test)]
+mod guards;
 mod ledger;
 mod list;
 mod load;
@@ -19,6 +21,8 @@ mod project_row;
 mod readers;
 mod record_row;
 mod request_row;
+#[cfg(test)]
+mod round_trip;
 mod session_row;
 mod snapshot_row;
 mod token_row;

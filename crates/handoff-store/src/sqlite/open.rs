@@ -61,7 +61,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
     check_owner(path, &writer)?;
     check_version(path, &writer)?;
     writer.pragma_update(None, "journal_mode", "WAL").map_err(|error| refuse(path, error))?;
-    migrations::migrations::runner().run(&mut writer).map_err(|error| unavailable(path, error))?;
+    migrate(&mut writer).map_err(|error| unavailable(path, error))?;
     let high_water = project_row::high_water(&writer).map_err(|error| unavailable(path, error))?;
     let reader = || {
         let reader = connect(path, options)?;
@@ -71,6 +71,11 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
     let readers = (0..options.readers.max(1)).map(|_| reader()).collect::<rusqlite::Result<_>>();
     let readers = readers.map_err(|error| refuse(path, error))?;
     Ok(Opened { writer, readers, lock, high_water })
+}
+
+/// Brings the schema up to date.
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), refinery::Error> {
+    migrations::migrations::runner().run(connection).map(drop)
 }
 
 /// Takes the lock file beside the store. The system lets it go when the process ends, however it ends.

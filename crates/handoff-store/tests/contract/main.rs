@@ -1,6 +1,12 @@
 //! The contract suite over every adapter, and what is particular to each.
 
+mod bytes;
+mod damage;
+mod files;
+mod full;
+mod kill;
 mod stores;
+mod twins;
 
 use stores::{MemoryStore, SqliteStore};
 

@@ -1,5 +1,6 @@
 //! The adapters as the suite opens them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use handoff_core::Policy;
@@ -33,11 +34,17 @@ impl Default for SqliteStore {
     }
 }
 
+impl SqliteStore {
+    /// The store's file.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("handoff.db")
+    }
+}
+
 impl Store for SqliteStore {
     fn open(&mut self, policy: Policy, clock: &ManualClock) -> Arc<dyn Ledger> {
         let options = OpenOptions { clock: Arc::new(clock.reader()), ..OpenOptions::default() };
-        let path = self.folder.path().join("handoff.db");
-        Arc::new(SqliteLedger::open(path, policy, options).expect("the store opens"))
+        Arc::new(SqliteLedger::open(self.path(), policy, options).expect("the store opens"))
     }
 
     fn is_durable(&self) -> bool {

@@ -14,6 +14,7 @@
 mod acts;
 mod conscience;
 pub mod moves;
+pub mod script;
 pub mod stories;
 pub mod world;
 

@@ -28,8 +28,9 @@ pub struct World {
     pub project: ProjectId,
     /// A node with room for a hundred small destinations.
     pub node: NodeId,
-    store: Mutex<Box<dyn Store>>,
+    /// Before the store, so that it is closed when what the store stands on goes away.
     ledger: Mutex<Option<Arc<dyn Ledger>>>,
+    store: Mutex<Box<dyn Store>>,
     accepted: Mutex<Vec<(Envelope, Reply)>>,
     kinds: Mutex<BTreeSet<CommandKind>>,
 }
@@ -50,6 +51,23 @@ impl World {
         world.open();
         world.register(world.node).await;
         world
+    }
+
+    /// The same world over another store: the same clock, project and node.
+    pub async fn twin(&self, store: Box<dyn Store>) -> Self {
+        let twin = Self {
+            clock: self.clock.clone(),
+            policy: self.policy.clone(),
+            project: self.project,
+            node: self.node,
+            store: Mutex::new(store),
+            ledger: Mutex::new(None),
+            accepted: Mutex::default(),
+            kinds: Mutex::default(),
+        };
+        twin.open();
+        twin.register(twin.node).await;
+        twin
     }
 
     fn open(&self) {
