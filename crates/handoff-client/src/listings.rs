@@ -1,8 +1,8 @@
 //! Asking how things are.
 
 use handoff_protocol::listing::{
-    ApprovalPage, EventPage, EventQuery, NodePage, SessionPage, SessionQuery, TransferPage, TransferQuery,
-    ViewQuery,
+    ApprovalPage, EventPage, EventQuery, NodePage, SessionPage, SessionQuery, TierPage, TransferPage,
+    TransferQuery, ViewQuery,
 };
 use handoff_protocol::request::{SessionView, TransferView};
 use handoff_protocol::{SessionId, TransferId};
@@ -47,6 +47,11 @@ impl Client {
     /// All nodes.
     pub async fn nodes(&self) -> Result<NodePage, ClientError> {
         self.document(Call::get("/v1/nodes")).await
+    }
+
+    /// The sizes on offer, and what each costs.
+    pub async fn tiers(&self) -> Result<TierPage, ClientError> {
+        self.document(Call::get("/v1/tiers")).await
     }
 
     /// What waits for a person, and what was approved and not used yet.

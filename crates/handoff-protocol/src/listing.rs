@@ -8,6 +8,7 @@
 //! | `GET /v1/sessions` | [`SessionQuery`] → [`SessionPage`] |
 //! | `GET /v1/sessions/{id}` | → [`crate::request::SessionView`] |
 //! | `GET /v1/nodes` | → [`NodePage`] |
+//! | `GET /v1/tiers` | → [`TierPage`] |
 //! | `GET /v1/approvals` | → [`ApprovalPage`] |
 //! | `GET /healthz`, `GET /readyz` | → [`Health`] |
 
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::Capacity;
 use crate::request::{ApprovalView, EventView, SessionView, TransferView};
-use crate::{NodeId, SessionId, Status, Timestamp, TransferId};
+use crate::{NodeId, SessionId, Status, Tier, Timestamp, TransferId};
 
 /// Which transfers to list; newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -161,6 +162,13 @@ pub struct NodeView {
     pub isolation: BTreeMap<String, String>,
     /// When it was last heard of, by the store's clock.
     pub seen_at: Timestamp,
+}
+
+/// The sizes on offer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TierPage {
+    /// In the operator's order.
+    pub tiers: Vec<Tier>,
 }
 
 /// All approvals that can still be decided or used.

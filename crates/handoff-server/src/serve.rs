@@ -82,7 +82,7 @@ impl Server {
     /// all is done or ten seconds are over. What is done but not answered is answered to the same call later.
     pub async fn run(self) {
         let Self { service, socket, shutdown, .. } = self;
-        let reaper = tokio::spawn({
+        let mut reaper = tokio::spawn({
             let service = service.clone();
             async move { service.reap_forever().await }
         });
@@ -94,11 +94,17 @@ impl Server {
         let orderly = async {
             connections.wait().await;
             service.drained().await;
+            (&mut reaper).await
         };
-        if tokio::time::timeout(LAST_ANSWERS, orderly).await.is_err() {
-            tracing::warn!("stopping although calls are still being answered");
+        // Whoever comes after this opens the registry again, so nothing of it may be held any more.
+        match tokio::time::timeout(LAST_ANSWERS, orderly).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the reaper failed"),
+            Err(_) => {
+                tracing::warn!("stopping although calls are still being answered");
+                reaper.abort();
+            }
         }
-        reaper.abort();
     }
 }
 

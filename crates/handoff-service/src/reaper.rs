@@ -5,13 +5,14 @@
 //! Every one of these is an ordinary command that the machine judges by the store's time: a raise, a claim or a
 //! report that comes first wins, and the reaper's command is refused.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use handoff_core::ledger::{Filter, Found};
 use handoff_core::transfer::EndReason;
 use handoff_core::{Command, Role};
 use handoff_protocol::request::Reaped;
-use handoff_protocol::{Status, Timestamp};
+use handoff_protocol::{NodeId, Status, Timestamp};
 
 use crate::access::Principal;
 use crate::error::ServiceError;
@@ -22,6 +23,9 @@ use crate::wait::News;
 const SETTLE: Duration = Duration::from_millis(50);
 /// A round that failed is repeated after so long.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// When each node was last heard of.
+type Seen = BTreeMap<NodeId, Timestamp>;
 
 /// Something that falls due.
 #[derive(Debug)]
@@ -46,9 +50,10 @@ impl Service {
         let project = self.config().project;
         let unclosed = Filter { unclosed: true, ..Filter::default() };
         let found = self.all_transfers(project, unclosed).await?;
-        let several_nodes = self.inner.ledger.nodes(project).await?.len() > 1;
+        let nodes = self.inner.ledger.nodes(project).await?;
+        let seen: Seen = nodes.iter().map(|node| (node.id, node.seen_at)).collect();
         let now = self.inner.ledger.now().await?;
-        let mut dues: Vec<Due> = found.iter().flat_map(|found| self.dues(found, several_nodes)).collect();
+        let mut dues: Vec<Due> = found.iter().flat_map(|found| self.dues(found, &seen)).collect();
         dues.sort_by_key(|due| due.at);
         let next = dues.iter().map(|due| due.at).find(|at| *at > now).map(|at| at.ms_since(now));
         let mut reaped = Reaped::default();
@@ -65,7 +70,7 @@ impl Service {
         Ok((reaped, next))
     }
 
-    fn dues(&self, found: &Found, several_nodes: bool) -> Vec<Due> {
+    fn dues(&self, found: &Found, seen: &Seen) -> Vec<Due> {
         let transfer = &found.transfer;
         let id = transfer.id;
         let mut dues = Vec::new();
@@ -81,25 +86,27 @@ impl Service {
             let command = Command::Terminate { transfer: id, reason };
             dues.push(Due { at, command, counted: |reaped| &mut reaped.terminated });
         }
-        if several_nodes {
-            dues.extend(self.reassignment(found));
-        }
+        dues.extend(self.reassignment(found, seen));
         dues
     }
 
-    /// A live transfer whose lease has been over for long. Where the node only looks silent the machine refuses.
-    fn reassignment(&self, found: &Found) -> Option<Due> {
+    /// A transfer that nobody can have been running for long: its lease is over, or, before it was active, its
+    /// node is silent. With one node there is no other place to go.
+    fn reassignment(&self, found: &Found, seen: &Seen) -> Option<Due> {
         let transfer = &found.transfer;
+        let silent_since = match transfer.status {
+            Status::Active | Status::Insolvent if transfer.resting => None,
+            Status::Active | Status::Insolvent => found.session.lease_until,
+            Status::Provisioned | Status::Pushed if transfer.open_authorization().is_some() => None,
+            Status::Provisioned | Status::Pushed => {
+                transfer.assignment.and_then(|assignment| seen.get(&assignment.node).copied())
+            }
+            Status::Staged | Status::Terminated | Status::Expired => None,
+        };
         let serving_since = self.inner.serving_since;
-        if !transfer.status.is_live() || transfer.resting {
-            return None;
-        }
-        let over = found.session.lease_until?.max(serving_since);
-        Some(Due {
-            at: over.plus_ms(self.config().policy.reassign_after_ms),
-            command: Command::Reassign { transfer: transfer.id, serving_since },
-            counted: |reaped| &mut reaped.reassigned,
-        })
+        let at = silent_since?.max(serving_since).plus_ms(self.config().policy.reassign_after_ms);
+        let command = Command::Reassign { transfer: transfer.id, serving_since };
+        (seen.len() > 1).then_some(Due { at, command, counted: |reaped| &mut reaped.reassigned })
     }
 
     /// Makes rounds until the control plane stops: when something falls due, after every change, and at the

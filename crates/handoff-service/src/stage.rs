@@ -36,7 +36,12 @@ impl Service {
         let id = body.session_id.unwrap_or_else(|| SessionId::from(uuid::Uuid::now_v7()));
         let context = context(id, expected, session.as_ref());
         let labels = for_people(body.source_host);
-        let snapshot = match Given::of(body.snapshot, body.input)? {
+        let given = Given::of(body.snapshot, body.input)?;
+        if given.is_none() && body.session_id.is_none() {
+            let why = "give a snapshot, an input, or the session to go on with".to_owned();
+            return Err(ServiceError::InvalidArgument { field: "snapshot", why });
+        }
+        let snapshot = match given {
             Some(given) => Some(self.keep(call.principal.project, given, context, labels).await?),
             None => None,
         };

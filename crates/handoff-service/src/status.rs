@@ -3,7 +3,8 @@
 use handoff_core::ledger::{Filter, Request};
 use handoff_core::{Command, Role};
 use handoff_protocol::listing::{
-    EventPage, EventQuery, NodePage, SessionPage, SessionQuery, TransferPage, TransferQuery, ViewQuery,
+    EventPage, EventQuery, NodePage, SessionPage, SessionQuery, TierPage, TransferPage, TransferQuery,
+    ViewQuery,
 };
 use handoff_protocol::request::{EventView, SessionView, TransferView};
 use handoff_protocol::{ProjectId, SessionId, Status, TransferId};
@@ -178,6 +179,15 @@ impl Service {
         found.truncate(limit);
         let next_cursor = found.last().filter(|_| more).map(|last| last.id);
         Ok(SessionPage { sessions: found.iter().map(view::session).collect(), next_cursor })
+    }
+
+    /// The sizes on offer.
+    ///
+    /// # Errors
+    /// Where whoever asks may not look.
+    pub async fn tiers(&self, principal: &Principal) -> Result<TierPage, ServiceError> {
+        self.permit_roles(principal, &LOOK, "look").await?;
+        Ok(TierPage { tiers: self.config().policy.tiers.clone() })
     }
 
     /// All nodes, and what they have left.

@@ -124,6 +124,10 @@ async fn json_body(request: Request) -> Result<Bytes, Failure> {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    // The parser would also take an array, with the fields by their place.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(invalid("the body is not a JSON object"));
+    }
     serde_json::from_slice(bytes).map_err(|error| {
         let text = error.to_string();
         // The amount type marks its own refusals, because a parser's error has no code.

@@ -1,8 +1,8 @@
-//! The node wire.
+//! The node wire, and what nodes offer.
 
 use axum::Json;
 use axum::extract::State;
-use handoff_protocol::listing::{DesiredQuery, NodePage};
+use handoff_protocol::listing::{DesiredQuery, NodePage, TierPage};
 use handoff_protocol::node::{
     Accepted, Checkpoint, Claim, Claimed, Decline, Desired, Observed, Receipt, Register, Registered, Renew,
     Renewed, Rest, Usage, UsageAnswer,
@@ -24,6 +24,10 @@ pub(super) async fn register(
 
 pub(super) async fn list(State(service): State<Service>, Caller(call): Caller) -> Answer<NodePage> {
     Ok(Json(service.nodes(&call.principal).await?))
+}
+
+pub(super) async fn tiers(State(service): State<Service>, Caller(call): Caller) -> Answer<TierPage> {
+    Ok(Json(service.tiers(&call.principal).await?))
 }
 
 pub(super) async fn desired(

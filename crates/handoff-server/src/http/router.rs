@@ -46,6 +46,7 @@ pub fn router(service: Service) -> Router {
         .nest("/v1/sessions/{id}", session)
         .route("/v1/nodes", get(nodes::list).post(nodes::register))
         .route("/v1/nodes/{id}/desired", get(nodes::desired))
+        .route("/v1/tiers", get(nodes::tiers))
         .route("/v1/tokens", post(tokens::issue))
         .route("/v1/approvals", get(tokens::approvals))
         .route("/v1/approvals/{id}", post(tokens::decide))
