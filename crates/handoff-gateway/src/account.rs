@@ -172,3 +172,110 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use handoff_protocol::money::PicoUsd;
+    use handoff_protocol::{IncarnationId, Tier};
+
+    use super::*;
+    use crate::clock::HandClock;
+    use crate::journal::tape::Tape;
+    use crate::meter::{Settlement, Terms, UsageKnown};
+    use crate::price::ModelPrice;
+    use crate::wire::Demand;
+
+    fn bid() -> Bid {
+        let price = PicoUsd::from_pico(1_000_000);
+        let price = ModelPrice {
+            input: price,
+            cache_read: price,
+            cache_write_5m: price,
+            cache_write_1h: price,
+            output: price,
+            attachment_tokens: None,
+            max_output: None,
+        };
+        let demand = Demand {
+            model: "m".to_owned(),
+            stream: false,
+            wants_usage: false,
+            max_tokens: Some(100),
+            choices: 1,
+            extra_output: 0,
+            attachments: 0,
+        };
+        Bid::new(&price, &demand, 100, 1, 1).expect("a bound")
+    }
+
+    async fn account(tape: &Tape) -> Arc<Account> {
+        let free = PicoUsd::default();
+        let tier = Tier { run_price: free, frozen_price: free, ..Tier::defaults().remove(0) };
+        let terms = Terms { tier, tick_ms: 1000, grace_ms: 0, wind_down_usd: NanoUsd::ZERO };
+        let (meter, opened) = Meter::open(terms);
+        let journal = Journal::start(Box::new(tape.clone()));
+        journal.append(&[opened]);
+        let clock = Arc::new(HandClock::new("b", 0));
+        let account = Arc::new(Account::new(clock, meter, journal));
+        let limit = NanoUsd::from_nano(1_000_000);
+        account.admit(2, IncarnationId::from_u128(2), limit, 1000, "b").await.expect("admitted");
+        account
+    }
+
+    fn replayed(tape: &Tape) -> Meter {
+        Meter::replay(&tape.records()).expect("our own journal").expect("opened")
+    }
+
+    #[tokio::test]
+    async fn no_call_leaves_while_the_disk_is_full_and_nothing_is_lost() {
+        let tape = Tape::default();
+        let account = account(&tape).await;
+        let (first, _) = account.hold(CallId::from_u128(1), &bid()).await.expect("held");
+        tape.fill(true);
+        let refused = account.hold(CallId::from_u128(2), &bid()).await.map(|(_, grant)| grant);
+        assert_eq!(refused, Err(NoHold::Journal(JournalError::Full)));
+        assert_eq!(account.lock().meter.epochs()[&2].open.len(), 1, "the refused hold is gone");
+        let cost_usd = NanoUsd::from_nano(5);
+        let usage = UsageKnown::Reported;
+        first.settle(Settlement { cost_usd, tokens: Default::default(), egress_bytes: 1, usage });
+        tape.fill(false);
+        account.flush().await;
+        assert_eq!(replayed(&tape), account.lock().meter, "what was settled meanwhile is written after all");
+        assert_eq!(replayed(&tape).epochs()[&2].model_usd, cost_usd);
+        assert!(account.hold(CallId::from_u128(3), &bid()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_hold_ends_with_its_owner() {
+        let tape = Tape::default();
+        let account = account(&tape).await;
+        let (unsent, _) = account.hold(CallId::from_u128(1), &bid()).await.expect("held");
+        let (mut sent, grant) = account.hold(CallId::from_u128(2), &bid()).await.expect("held");
+        sent.sent(9);
+        drop((unsent, sent));
+        let meter = account.lock().meter.clone();
+        let epoch = &meter.epochs()[&2];
+        assert!(epoch.open.is_empty());
+        assert_eq!(epoch.model_usd, grant.amount_usd, "only the one that may have arrived is charged");
+        account.flush().await;
+        assert_eq!(replayed(&tape), meter);
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_ends_while_the_hold_is_written_gives_it_back() {
+        let tape = Tape::default();
+        let account = account(&tape).await;
+        account.stand(Mode::Frozen, None).await.expect("it stands");
+        let refused = account.hold(CallId::from_u128(1), &bid()).await.map(|(_, grant)| grant);
+        assert_eq!(refused, Err(NotNow::Frozen.into()));
+        account.stand(Mode::Running, None).await.expect("it runs");
+        // Frozen between the decision and the answer of the disk.
+        let bid = bid();
+        let held = account.hold(CallId::from_u128(2), &bid);
+        let frozen = async { account.stand(Mode::Frozen, None).await };
+        let (held, frozen) = tokio::join!(held, frozen);
+        frozen.expect("it stands");
+        assert_eq!(held.map(|(_, grant)| grant), Err(NotNow::Frozen.into()));
+        assert!(account.lock().meter.epochs()[&2].open.is_empty());
+    }
+}

@@ -11,12 +11,12 @@ use crate::refusal::DoorRefusal;
 use crate::reply::Reply;
 use crate::scrub::Scrub;
 use crate::stream::StreamMeter;
-use crate::wire::Ask;
+use crate::wire::Demand;
 
 /// A call whose answer has begun.
 pub(crate) struct Exchange<'c> {
     pub(crate) upstream: &'c Upstream,
-    pub(crate) ask: &'c Ask,
+    pub(crate) demand: &'c Demand,
     pub(crate) limits: Limits,
     pub(crate) reply: &'c Reply,
     pub(crate) course: Course<'c>,
@@ -71,7 +71,7 @@ impl Exchange<'_> {
         }
         let body = self.scrub.whole(body);
         // A caller that has left was charged like any other.
-        let _ = self.reply.whole(answered(status, self.headers, body)).await;
+        let _ = self.reply.whole(answered(status, self.headers, body));
         Ok(())
     }
 
@@ -98,10 +98,10 @@ impl Exchange<'_> {
     }
 
     async fn stream(mut self, status: StatusCode, mut answer: Response) -> Result<(), DoorRefusal> {
-        let strips = self.ask.stream && !self.ask.wants_usage;
+        let strips = self.demand.stream && !self.demand.wants_usage;
         let mut meter = StreamMeter::new(self.upstream.wire, strips, self.limits.answer_bytes);
         // A caller that has left is noticed at the next step, and charged like any other.
-        let _ = self.reply.head(self.head(status)).await;
+        let _ = self.reply.head(self.head(status));
         match self.relay(&mut meter, &mut answer).await {
             Ok(()) => {
                 let held_back = self.scrub.finish();
@@ -109,7 +109,7 @@ impl Exchange<'_> {
                 self.complete(&meter);
                 let _ = self.forward(rest).await;
                 let _ = self.forward(meter.finish()).await;
-                let _ = self.reply.end().await;
+                let _ = self.reply.end();
             }
             // What it has said counts, else the estimate, never zero. The caller sees it break off.
             Err(Incomplete::BrokeOff | Incomplete::TooLong) => self.complete(&meter),

@@ -3,7 +3,7 @@
 use handoff_protocol::NanoUsd;
 
 use crate::price::ModelPrice;
-use crate::wire::Ask;
+use crate::wire::Demand;
 
 /// A call's upper bound as a function of its output limit.
 #[derive(Debug, Clone)]
@@ -39,23 +39,23 @@ impl Bid {
     /// tokens as bytes; what is attached by reference needs a bound of the operator's.
     pub(crate) fn new(
         price: &ModelPrice,
-        ask: &Ask,
+        demand: &Demand,
         body_bytes: u64,
         default_max_tokens: u64,
         floor: u64,
     ) -> Result<Self, NoBound> {
-        let attached = match (ask.attachments, price.attachment_tokens) {
+        let attached = match (demand.attachments, price.attachment_tokens) {
             (0, _) => 0,
             (count, Some(each)) => count.saturating_mul(each),
             (_, None) => return Err(NoBound),
         };
         let most = price.max_output.unwrap_or(u64::MAX);
-        let wanted = ask.max_tokens.unwrap_or(default_max_tokens.min(most));
+        let wanted = demand.max_tokens.unwrap_or(default_max_tokens).min(most).max(1);
         Ok(Self {
             price: price.clone(),
             input: body_bytes.saturating_add(attached),
-            choices: ask.choices,
-            extra_output: ask.extra_output,
+            choices: demand.choices,
+            extra_output: demand.extra_output,
             wanted,
             floor: floor.clamp(1, wanted),
         })
@@ -116,8 +116,8 @@ mod tests {
         }
     }
 
-    fn ask(max_tokens: Option<u64>, choices: u64) -> Ask {
-        Ask {
+    fn demand(max_tokens: Option<u64>, choices: u64) -> Demand {
+        Demand {
             model: "m".to_owned(),
             stream: false,
             wants_usage: false,
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_call_is_lowered_to_what_the_rest_buys_and_no_further_than_the_floor() {
         // $1 per million in, $10 out: 1000 bytes hold $0.001, 1000 tokens out $0.01.
-        let bid = Bid::new(&price("1", "10"), &ask(Some(1000), 1), 1000, 4096, 256).expect("a bound");
+        let bid = Bid::new(&price("1", "10"), &demand(Some(1000), 1), 1000, 4096, 256).expect("a bound");
         let whole = Grant { amount_usd: usd("0.011"), max_tokens: 1000, lowered: false };
         assert_eq!(bid.fit(usd("0.011")), Ok(whole));
         let lowered = Grant { amount_usd: usd("0.00999"), max_tokens: 899, lowered: true };
@@ -148,21 +148,21 @@ mod tests {
 
     #[test]
     fn a_call_that_wants_less_than_the_floor_is_not_lowered_at_all() {
-        let bid = Bid::new(&price("1", "10"), &ask(Some(10), 1), 0, 4096, 256).expect("a bound");
+        let bid = Bid::new(&price("1", "10"), &demand(Some(10), 1), 0, 4096, 256).expect("a bound");
         assert_eq!(bid.fit(usd("0.00009")), Err(usd("0.0001")));
     }
 
     #[test]
     fn case_m04_a_call_without_a_limit_holds_the_default_and_not_the_rest() {
-        let bid = Bid::new(&price("1", "10"), &ask(None, 1), 1000, 4096, 256).expect("a bound");
+        let bid = Bid::new(&price("1", "10"), &demand(None, 1), 1000, 4096, 256).expect("a bound");
         assert_eq!(bid.fit(usd("1000")).map(|grant| grant.amount_usd), Ok(usd("0.04196")));
     }
 
     #[test]
     fn several_choices_and_attachments_count() {
-        let three = Bid::new(&price("1", "10"), &ask(Some(100), 3), 0, 4096, 1).expect("a bound");
+        let three = Bid::new(&price("1", "10"), &demand(Some(100), 3), 0, 4096, 1).expect("a bound");
         assert_eq!(three.amount(100), usd("0.003"));
-        let mut attached = ask(Some(100), 1);
+        let mut attached = demand(Some(100), 1);
         attached.attachments = 2;
         assert!(Bid::new(&price("1", "10"), &attached, 0, 4096, 1).is_err());
         let bounded = ModelPrice { attachment_tokens: Some(5000), ..price("1", "10") };
@@ -172,15 +172,15 @@ mod tests {
 
     #[test]
     fn a_free_model_fits_whatever_is_left() {
-        let bid = Bid::new(&price("0", "0"), &ask(Some(100), 1), 10, 4096, 256).expect("a bound");
+        let bid = Bid::new(&price("0", "0"), &demand(Some(100), 1), 10, 4096, 256).expect("a bound");
         assert!(bid.fit(NanoUsd::from_nano(1)).is_ok_and(|grant| !grant.lowered));
     }
 
     proptest! {
         #[test]
         fn what_is_granted_fits(input in 0..100_000u64, wanted in 1..100_000u64, choices in 1..5u64, extra in 0..1000u64, nano in 0..1_000_000_000i64) {
-            let ask = Ask { extra_output: extra, ..ask(Some(wanted), choices) };
-            let bid = Bid::new(&price("3", "15"), &ask, input, 4096, 256).expect("a bound");
+            let demand = Demand { extra_output: extra, ..demand(Some(wanted), choices) };
+            let bid = Bid::new(&price("3", "15"), &demand, input, 4096, 256).expect("a bound");
             let available = NanoUsd::from_nano(nano);
             match bid.fit(available) {
                 Ok(grant) => {

@@ -20,7 +20,7 @@ use crate::refusal::DoorRefusal;
 use crate::reply::Reply;
 use crate::scrub::Scrub;
 use crate::upstream::{self, Connections, NoAnswer};
-use crate::wire::Ask;
+use crate::wire::Demand;
 
 /// Names the call in the journal.
 const CALL_ID: HeaderName = HeaderName::from_static("x-handoff-call-id");
@@ -47,7 +47,7 @@ pub(crate) struct Call {
 
 /// A call that is priced.
 struct Planned {
-    ask: Ask,
+    demand: Demand,
     bid: Bid,
 }
 
@@ -57,7 +57,7 @@ impl Caller {
         if let Err(refusal) = self.make(&call, &reply).await {
             tracing::info!(upstream = call.upstream, code = refusal.code().0, "a call was not passed on");
             // Whoever has left does not need the refusal.
-            let _ = reply.whole(refusal.response()).await;
+            let _ = reply.whole(refusal.response());
         }
     }
 
@@ -77,8 +77,8 @@ impl Caller {
                 return Err(refusal);
             }
         };
-        let Planned { ask, bid } = planned;
-        let body = upstream.wire.limited(&call.body, &ask, grant.max_tokens, upstream.max_tokens_field);
+        let Planned { demand, bid } = planned;
+        let body = upstream.wire.limited(&call.body, &demand, grant.max_tokens, upstream.max_tokens_field);
         let egress_bytes = body.len() as u64;
         let request = upstream::request(upstream, &call.headers, body, hold.epoch(), injected);
         hold.sent(egress_bytes);
@@ -102,19 +102,21 @@ impl Caller {
         };
         let ticket = Ticket { hold: Some(hold), bid, egress_bytes };
         let headers = answer_headers(answer.headers(), &scrub, call_id, grant);
-        Exchange { upstream, ask: &ask, limits, reply, course, ticket, scrub, headers }.pass_on(answer).await
+        Exchange { upstream, demand: &demand, limits, reply, course, ticket, scrub, headers }
+            .pass_on(answer)
+            .await
     }
 
     fn plan(&self, upstream: &Upstream, body: &Bytes) -> Result<Planned, DoorRefusal> {
-        let ask = upstream.wire.ask(body)?;
+        let demand = upstream.wire.demand(body)?;
         let unknown =
-            || DoorRefusal::PriceUnknown { upstream: upstream.name.clone(), model: ask.model.clone() };
-        let price = self.policy.price(&upstream.name, &ask.model).ok_or_else(unknown)?;
+            || DoorRefusal::PriceUnknown { upstream: upstream.name.clone(), model: demand.model.clone() };
+        let price = self.policy.price(&upstream.name, &demand.model).ok_or_else(unknown)?;
         let limits = self.policy.limits();
         let bytes = body.len() as u64;
-        let bid = Bid::new(price, &ask, bytes, limits.default_max_tokens, limits.floor_max_tokens)
-            .map_err(|_| DoorRefusal::NoBound(ask.model.clone()))?;
-        Ok(Planned { ask, bid })
+        let bid = Bid::new(price, &demand, bytes, limits.default_max_tokens, limits.floor_max_tokens)
+            .map_err(|_| DoorRefusal::NoBound(demand.model.clone()))?;
+        Ok(Planned { demand, bid })
     }
 
     fn inject(&self, upstream: &Upstream) -> Result<(Option<(HeaderName, HeaderValue)>, Scrub), DoorRefusal> {

@@ -255,7 +255,8 @@ pub struct Acknowledge {
     pub seq: u64,
 }
 
-/// Ends an epoch: no new calls, no more ticks. The answer waits until no hold is open.
+/// Ends an epoch: no new calls, no more ticks. The answer waits until no hold is open. An epoch that was never
+/// admitted here closes with nothing used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Close {

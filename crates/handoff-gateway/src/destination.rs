@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use handoff_protocol::reference::CredentialRef;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -46,7 +47,7 @@ pub(crate) struct Destination {
 struct Opened {
     door: Arc<Door>,
     closing: CancellationToken,
-    references: Vec<handoff_protocol::reference::CredentialRef>,
+    references: Vec<CredentialRef>,
 }
 
 /// Why a ledger cannot be opened.
@@ -99,7 +100,7 @@ impl Destination {
         &self,
         folder: &Path,
         access: Access,
-        references: Vec<handoff_protocol::reference::CredentialRef>,
+        references: Vec<CredentialRef>,
         shared: &Shared,
     ) -> io::Result<()> {
         let listener = socket::listen(&folder.join(DOOR_SOCKET), DOOR_MODE)?;
@@ -107,6 +108,7 @@ impl Destination {
             access: RwLock::new(access),
             caller: Arc::clone(&self.caller),
             calls: Arc::new(Semaphore::new(shared.policy.limits().calls)),
+            bodies: Arc::new(Semaphore::new(shared.policy.limits().bodies_bytes)),
             tasks: shared.tasks.clone(),
         });
         let closing = CancellationToken::new();
@@ -121,7 +123,7 @@ impl Destination {
     }
 
     /// What the session's own configuration refers to, and the upstreams it names.
-    pub(crate) fn needs(&self) -> (Vec<handoff_protocol::reference::CredentialRef>, Vec<String>) {
+    pub(crate) fn needs(&self) -> (Vec<CredentialRef>, Vec<String>) {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(opened) = opened.as_ref() else { return Default::default() };
         let access = opened.door.access.read().unwrap_or_else(PoisonError::into_inner);

@@ -42,6 +42,8 @@ pub(crate) struct Door {
     pub(crate) access: RwLock<Access>,
     pub(crate) caller: Arc<Caller>,
     pub(crate) calls: Arc<Semaphore>,
+    /// Bytes of requests that may still be taken in.
+    pub(crate) bodies: Arc<Semaphore>,
     /// Calls outlive the connection and the door; the gateway waits for them.
     pub(crate) tasks: TaskTracker,
 }
@@ -103,6 +105,8 @@ impl Door {
             Err(refusal) => return Ok(refuse(&refusal)),
         };
         let (parts, body) = request.into_parts();
+        let room = u32::try_from(self.expected(&parts.headers)).expect("the policy keeps it below 4 GiB");
+        let room = Arc::clone(&self.bodies).acquire_many_owned(room).await.expect("never closed");
         let body = match self.read(body).await {
             Ok(body) => body,
             Err(refusal) => return Ok(refuse(&refusal)),
@@ -112,7 +116,7 @@ impl Door {
         let call = Call { upstream, headers: parts.headers, body };
         self.tasks.spawn(async move {
             caller.run(call, reply).await;
-            drop(permit);
+            drop((permit, room));
         });
         coming.response().await
     }
@@ -138,16 +142,20 @@ impl Door {
             return Err(DoorRefusal::Encoded);
         }
         let limits = self.caller.policy.limits();
-        let stated = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-        if stated
-            .and_then(|text| text.parse::<u64>().ok())
-            .is_some_and(|bytes| bytes > limits.body_bytes as u64)
-        {
+        if stated_bytes(request.headers()).is_some_and(|bytes| bytes > limits.body_bytes as u64) {
             return Err(DoorRefusal::TooLarge(limits.body_bytes));
         }
         let too_many = |_| DoorRefusal::TooManyCalls(limits.calls);
         let permit = Arc::clone(&self.calls).try_acquire_owned().map_err(too_many)?;
         Ok((name.to_owned(), permit))
+    }
+
+    /// How many bytes a request may turn out to have.
+    fn expected(&self, headers: &HeaderMap) -> usize {
+        let most = self.caller.policy.limits().body_bytes;
+        stated_bytes(headers)
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .map_or(most, |bytes| bytes.min(most))
     }
 
     async fn read(&self, body: Incoming) -> Result<Bytes, DoorRefusal> {
@@ -158,6 +166,10 @@ impl Door {
             Err(_) => Err(DoorRefusal::BrokenOff),
         }
     }
+}
+
+fn stated_bytes(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 fn refuse(refusal: &DoorRefusal) -> Response<DoorBody> {

@@ -6,6 +6,8 @@
 
 mod disk;
 mod format;
+#[cfg(test)]
+pub(crate) mod tape;
 
 use std::io;
 use std::path::Path;
@@ -20,7 +22,7 @@ use crate::meter::Record;
 pub(crate) use disk::{Disk, FileDisk};
 pub(crate) use format::JournalError;
 
-/// A journal is written anew, as one record, once it has grown beyond this.
+/// A journal is written anew, as one record, once it has grown beyond this and to twice what it was then.
 const COMPACT_BYTES: u64 = 4 << 20;
 /// Between two tries on a disk that refuses.
 const RETRY: Duration = Duration::from_millis(250);
@@ -90,7 +92,7 @@ impl Journal {
     pub(crate) fn start(disk: Box<dyn Disk>) -> Self {
         let (inbox, entries) = mpsc::unbounded_channel();
         let state = Arc::new(State::default());
-        tokio::spawn(Writer { disk: Some(disk), entries, state: Arc::clone(&state) }.run());
+        tokio::spawn(Writer { disk: Some(disk), compacted: 0, entries, state: Arc::clone(&state) }.run());
         Self { inbox, state }
     }
 
@@ -145,6 +147,8 @@ impl State {
 struct Writer {
     /// Away only while a batch is being written.
     disk: Option<Box<dyn Disk>>,
+    /// Its length when it was last written anew.
+    compacted: u64,
     entries: mpsc::UnboundedReceiver<Entry>,
     state: Arc<State>,
 }
@@ -177,7 +181,7 @@ impl Writer {
         match outcome {
             Ok(length) => {
                 self.state.set_refused(None);
-                if length > COMPACT_BYTES {
+                if length > COMPACT_BYTES.max(2 * self.compacted) {
                     self.state.large.store(true, Ordering::Relaxed);
                 }
                 batch.into_iter().for_each(|entry| entry.tell(Ok(())));
@@ -192,6 +196,7 @@ impl Writer {
 
     /// Compaction only saves room: where it fails the old file goes on.
     async fn compact(&mut self, bytes: Vec<u8>) {
+        self.compacted = bytes.len() as u64;
         if let Err(error) = self.on_disk(move |disk| disk.replace(&bytes)).await {
             tracing::warn!(%error, "a journal could not be written anew");
         }
@@ -260,38 +265,8 @@ impl Entry {
 mod tests {
     use handoff_protocol::{CallId, NanoUsd};
 
+    use super::tape::Tape;
     use super::*;
-
-    #[derive(Default, Clone)]
-    struct Tape {
-        written: Arc<Mutex<Vec<u8>>>,
-        full: Arc<AtomicBool>,
-        syncs: Arc<Mutex<usize>>,
-    }
-
-    impl Disk for Tape {
-        fn append(&mut self, bytes: &[u8]) -> io::Result<u64> {
-            if self.full.load(Ordering::Relaxed) {
-                return Err(io::Error::from(io::ErrorKind::StorageFull));
-            }
-            *self.syncs.lock().expect("no panic") += 1;
-            let mut written = self.written.lock().expect("no panic");
-            written.extend_from_slice(bytes);
-            Ok(written.len() as u64)
-        }
-
-        fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
-            *self.written.lock().expect("no panic") = bytes.to_vec();
-            Ok(())
-        }
-    }
-
-    impl Tape {
-        fn records(&self) -> Vec<Record> {
-            let bytes = [format::MAGIC, self.written.lock().expect("no panic").as_slice()].concat();
-            format::read(&bytes).expect("a journal").0
-        }
-    }
 
     fn held(call: u128) -> Record {
         let call_id = CallId::from_u128(call);
@@ -307,20 +282,20 @@ mod tests {
             assert_eq!(wait.await, Ok(Ok(())));
         }
         assert_eq!(tape.records(), (0..100).map(held).collect::<Vec<_>>());
-        assert!(*tape.syncs.lock().expect("no panic") < 100);
+        assert!(tape.syncs() < 100);
     }
 
     #[tokio::test]
     async fn a_full_disk_gives_holds_back_and_keeps_the_rest() {
         let tape = Tape::default();
         let journal = Journal::start(Box::new(tape.clone()));
-        tape.full.store(true, Ordering::Relaxed);
+        tape.fill(true);
         let exhausted = journal.append_durably(&[Record::Exhausted]);
         let hold = journal.append_hold(&[held(1)]);
         assert_eq!(hold.await, Ok(Err(JournalError::Full)));
         assert_eq!(exhausted.await, Ok(Err(JournalError::Full)));
         assert_eq!(journal.refusal(), Some(JournalError::Full));
-        tape.full.store(false, Ordering::Relaxed);
+        tape.fill(false);
         assert_eq!(journal.append_durably(&[Record::Replenished]).await, Ok(Ok(())));
         assert_eq!(tape.records(), [Record::Exhausted, Record::Replenished]);
         assert_eq!(journal.refusal(), None);

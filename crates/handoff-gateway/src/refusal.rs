@@ -6,9 +6,9 @@ use handoff_protocol::{ErrorCode, NanoUsd};
 use http::{Response, StatusCode, header};
 use serde::Serialize;
 
-use crate::account::{NoHold, NotNow};
+use crate::account::NoHold;
 use crate::journal::JournalError;
-use crate::wire::InvalidAsk;
+use crate::wire::InvalidDemand;
 
 /// Why a call is not passed on, or has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +30,7 @@ pub(crate) enum DoorRefusal {
     BrokenOff,
     /// The request cannot be metered.
     #[error(transparent)]
-    Invalid(#[from] InvalidAsk),
+    Invalid(#[from] InvalidDemand),
     /// Bytes that cannot be read.
     #[error("a compressed request cannot be metered")]
     Encoded,
@@ -135,30 +135,31 @@ impl DoorRefusal {
         }
     }
 
+    /// What the call needs at the least, and what is left.
+    fn money(&self) -> Option<(NanoUsd, NanoUsd)> {
+        let Self::NoHold(NoHold::Exceeded { required, available }) = self else { return None };
+        Some((*required, *available))
+    }
+
+    /// The field that is at fault.
+    fn param(&self) -> Option<&'static str> {
+        let Self::Invalid(InvalidDemand::Field { field, .. }) = self else { return None };
+        Some(field)
+    }
+
     /// The answer.
     pub(crate) fn response(&self) -> Response<Bytes> {
         let (code, status) = self.code();
-        let (required_usd, available_usd) = match self {
-            Self::NoHold(NoHold::Exceeded { required, available }) => (Some(*required), Some(*available)),
-            _ => (None, None),
-        };
-        let param = match self {
-            Self::Invalid(InvalidAsk::Field { field, .. }) => Some(*field),
-            _ => None,
-        };
+        let (required_usd, available_usd) = self.money().unzip();
         let message = self.to_string();
-        let retryable = self.retryable();
+        let (param, retryable) = (self.param(), self.retryable());
         let said =
             Said { message, kind: "handoff_gateway", param, code, retryable, required_usd, available_usd };
         let body = serde_json::to_vec(&Body { error: said }).expect("plain data");
         let status = StatusCode::from_u16(status).expect("a status of ours");
         let answer = Response::builder().status(status).header(header::CONTENT_TYPE, "application/json");
-        let answer = match self {
-            Self::NoHold(NoHold::NotNow(NotNow::NotAdmitted | NotNow::Frozen | NotNow::LeaseOver)) => {
-                answer.header(header::RETRY_AFTER, "1")
-            }
-            _ => answer,
-        };
+        let waits = matches!(self, Self::NoHold(NoHold::NotNow(_)));
+        let answer = if waits { answer.header(header::RETRY_AFTER, "1") } else { answer };
         answer.body(Bytes::from(body)).expect("headers of ours")
     }
 }
@@ -166,6 +167,7 @@ impl DoorRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::account::NotNow;
 
     #[test]
     fn a_call_that_does_not_fit_says_what_is_required_and_available() {

@@ -1,17 +1,19 @@
 //! An answer on its way from the task that makes a call to the connection that waits for it. The task outlives
-//! the connection: whoever leaves does not stop a call that is being charged.
+//! the connection: whoever leaves does not stop a call that is being charged. Nor does whoever reads slowly, or
+//! stands frozen: a whole answer of usual size fits in between, so that its call can settle.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Response, response};
 use hyper::body::{Body, Frame, SizeHint};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
-/// Pieces that may be waiting for a slow reader.
-const PIECES: usize = 32;
+/// Bytes that may be waiting for a slow reader.
+const WAITING_BYTES: usize = 2 << 20;
 
 #[derive(Debug)]
 enum Piece {
@@ -28,40 +30,51 @@ pub(crate) struct Gone;
 /// The end that the answer is put into. Dropped before it is complete, the caller sees the answer break off.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    pieces: mpsc::Sender<Piece>,
+    pieces: mpsc::UnboundedSender<Piece>,
+    room: Arc<Semaphore>,
 }
 
 /// The end that the answer comes out of.
 #[derive(Debug)]
 pub(crate) struct Coming {
-    pieces: mpsc::Receiver<Piece>,
+    pieces: mpsc::UnboundedReceiver<Piece>,
+    room: Arc<Semaphore>,
 }
 
 /// Both ends.
 pub(crate) fn channel() -> (Reply, Coming) {
-    let (sender, receiver) = mpsc::channel(PIECES);
-    (Reply { pieces: sender }, Coming { pieces: receiver })
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let room = Arc::new(Semaphore::new(WAITING_BYTES));
+    (Reply { pieces: sender, room: Arc::clone(&room) }, Coming { pieces: receiver, room })
 }
 
 impl Reply {
     /// Answers all at once.
-    pub(crate) async fn whole(&self, response: Response<Bytes>) -> Result<(), Gone> {
-        self.put(Piece::Whole(response)).await
+    pub(crate) fn whole(&self, response: Response<Bytes>) -> Result<(), Gone> {
+        self.put(Piece::Whole(response))
     }
 
     /// Begins an answer whose body follows.
-    pub(crate) async fn head(&self, parts: response::Parts) -> Result<(), Gone> {
-        self.put(Piece::Head(parts)).await
+    pub(crate) fn head(&self, parts: response::Parts) -> Result<(), Gone> {
+        self.put(Piece::Head(parts))
     }
 
-    /// The next bytes of the body.
+    /// The next bytes of the body, once there is room for them.
     pub(crate) async fn data(&self, bytes: Bytes) -> Result<(), Gone> {
-        if bytes.is_empty() { Ok(()) } else { self.put(Piece::Data(bytes)).await }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let room = tokio::select! {
+            room = self.room.acquire_many(length(&bytes)) => room.map_err(|_| Gone)?,
+            () = self.gone() => return Err(Gone),
+        };
+        room.forget();
+        self.put(Piece::Data(bytes))
     }
 
     /// The body is complete.
-    pub(crate) async fn end(&self) -> Result<(), Gone> {
-        self.put(Piece::End).await
+    pub(crate) fn end(&self) -> Result<(), Gone> {
+        self.put(Piece::End)
     }
 
     /// Ends when the caller has left.
@@ -74,8 +87,8 @@ impl Reply {
         self.pieces.is_closed()
     }
 
-    async fn put(&self, piece: Piece) -> Result<(), Gone> {
-        self.pieces.send(piece).await.map_err(|_| Gone)
+    fn put(&self, piece: Piece) -> Result<(), Gone> {
+        self.pieces.send(piece).map_err(|_| Gone)
     }
 }
 
@@ -91,6 +104,11 @@ impl Coming {
             Some(Piece::Data(_) | Piece::End) | None => Err(broke_off()),
         }
     }
+}
+
+/// How much room bytes take; more than there is takes all of it.
+fn length(bytes: &Bytes) -> u32 {
+    u32::try_from(bytes.len().min(WAITING_BYTES)).expect("a few megabytes")
 }
 
 fn broke_off() -> io::Error {
@@ -136,7 +154,10 @@ impl Body for DoorBody {
         };
         let Poll::Ready(piece) = coming.pieces.poll_recv(context) else { return Poll::Pending };
         match piece {
-            Some(Piece::Data(bytes)) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            Some(Piece::Data(bytes)) => {
+                coming.room.add_permits(length(&bytes) as usize);
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
             Some(Piece::End) => {
                 *self = Self::Over;
                 Poll::Ready(None)
@@ -160,5 +181,67 @@ impl Body for DoorBody {
             Self::Over => SizeHint::with_exact(0),
             Self::Coming(_) | Self::BrokenOff => SizeHint::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    async fn read(body: &mut DoorBody) -> Option<io::Result<Bytes>> {
+        let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await?;
+        Some(frame.map(|frame| frame.into_data().expect("no trailers")))
+    }
+
+    async fn begun() -> (Reply, DoorBody) {
+        let (reply, coming) = channel();
+        reply.head(Response::new(()).into_parts().0).expect("somebody waits");
+        (reply, coming.response().await.expect("a head").into_body())
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_usual_size_needs_no_reader() {
+        let (reply, mut body) = begun().await;
+        let piece = Bytes::from(vec![7; WAITING_BYTES / 4]);
+        for _ in 0..4 {
+            reply.data(piece.clone()).await.expect("room");
+        }
+        {
+            let mut next = std::pin::pin!(reply.data(piece.clone()));
+            let waits = poll_fn(|context| Poll::Ready(next.as_mut().poll(context).is_pending())).await;
+            assert!(waits, "there is no more room");
+            assert_eq!(read(&mut body).await.expect("a piece").expect("no error"), piece);
+            next.await.expect("room again");
+        }
+        reply.end().expect("somebody waits");
+        for _ in 0..4 {
+            read(&mut body).await.expect("a piece").expect("no error");
+        }
+        assert!(read(&mut body).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_piece_that_is_larger_than_all_room_passes() {
+        let (reply, mut body) = begun().await;
+        let huge = Bytes::from(vec![7; WAITING_BYTES * 2]);
+        reply.data(huge.clone()).await.expect("room");
+        assert_eq!(read(&mut body).await.expect("a piece").expect("no error"), huge);
+        reply.data(huge.clone()).await.expect("room again");
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_its_end_breaks_off_and_one_that_nobody_waits_for_is_noticed() {
+        let (reply, mut body) = begun().await;
+        reply.data(Bytes::from_static(b"x")).await.expect("room");
+        drop(reply);
+        assert!(read(&mut body).await.expect("a piece").is_ok());
+        assert!(read(&mut body).await.expect("an error").is_err());
+        let (reply, body) = begun().await;
+        reply.data(Bytes::from(vec![7; WAITING_BYTES])).await.expect("room");
+        drop(body);
+        reply.gone().await;
+        assert_eq!(reply.data(Bytes::from_static(b"x")).await, Err(Gone));
     }
 }

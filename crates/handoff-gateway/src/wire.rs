@@ -24,7 +24,7 @@ pub enum Wire {
 
 /// What a request asks for, as far as it can cost something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct Demand {
     /// The model.
     pub(crate) model: String,
     /// The answer comes as events.
@@ -43,7 +43,7 @@ pub(crate) struct Ask {
 
 /// Why a request cannot be metered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum InvalidAsk {
+pub(crate) enum InvalidDemand {
     /// Not JSON, too deep, or a key twice.
     #[error(transparent)]
     Json(#[from] handoff_protocol::json::InvalidJson),
@@ -78,17 +78,23 @@ impl Wire {
     }
 
     /// Reads what a request asks for.
-    pub(crate) fn ask(self, body: &[u8]) -> Result<Ask, InvalidAsk> {
+    pub(crate) fn demand(self, body: &[u8]) -> Result<Demand, InvalidDemand> {
         match self {
-            Self::OpenAiChat => chat::ask(body),
+            Self::OpenAiChat => chat::demand(body),
         }
     }
 
     /// The request with its output limited to `max_tokens`, and with usage asked for if it is streamed. Every
     /// byte that has not to change stays.
-    pub(crate) fn limited(self, body: &Bytes, ask: &Ask, max_tokens: u64, field: MaxTokensField) -> Bytes {
+    pub(crate) fn limited(
+        self,
+        body: &Bytes,
+        demand: &Demand,
+        max_tokens: u64,
+        field: MaxTokensField,
+    ) -> Bytes {
         match self {
-            Self::OpenAiChat => chat::limited(body, ask, max_tokens, field),
+            Self::OpenAiChat => chat::limited(body, demand, max_tokens, field),
         }
     }
 

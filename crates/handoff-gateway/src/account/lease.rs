@@ -106,13 +106,7 @@ impl Account {
                 records = inner.count(at_boot_ms.unwrap_or(now.boot_ms).min(now.boot_ms));
                 inner.lease = None;
             }
-            match inner.meter.begin_close(epoch) {
-                Ok(mut more) => records.append(&mut more),
-                Err(refusal) => {
-                    inner.keep(&records);
-                    return Err(refusal.into());
-                }
-            }
+            records.append(&mut inner.meter.begin_close(epoch));
             Ok(records)
         })
         .await

@@ -2,7 +2,7 @@
 
 use handoff_protocol::node::Usage;
 use handoff_protocol::totals::Tokens;
-use handoff_protocol::{CallId, NanoUsd};
+use handoff_protocol::{CallId, IncarnationId, NanoUsd};
 
 use super::record::Record;
 use super::time::{Mode, Standing};
@@ -23,7 +23,7 @@ impl Meter {
             Record::Opened { terms } => self.terms = terms.clone(),
             Record::Compacted { meter } => *self = meter.as_ref().clone(),
             Record::Admitted { epoch, incarnation, boot_id, boot_ms } => {
-                if self.epochs.insert(*epoch, Epoch::new(*incarnation)).is_some() {
+                if self.epochs.insert(*epoch, Epoch::new(*incarnation, Phase::Live)).is_some() {
                     return Err(Unfitting);
                 }
                 self.standing = Some(Standing::new(boot_id, *boot_ms, Mode::Running));
@@ -54,6 +54,12 @@ impl Meter {
             Record::Indeterminate { epoch, call_id, egress_bytes } => {
                 let amount = self.take(*epoch, *call_id)?;
                 self.known(*epoch)?.lost(amount, *egress_bytes);
+            }
+            Record::Unused { epoch } => {
+                let nobody = IncarnationId::from_u128(0);
+                if self.epochs.insert(*epoch, Epoch::new(nobody, Phase::Closing)).is_some() {
+                    return Err(Unfitting);
+                }
             }
             Record::Closing { epoch } => self.closing(*epoch)?,
             Record::Sealed { usage } => self.known(usage.epoch)?.sealed(usage),

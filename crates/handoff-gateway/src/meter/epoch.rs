@@ -67,10 +67,10 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    pub(super) fn new(incarnation: IncarnationId) -> Self {
+    pub(super) fn new(incarnation: IncarnationId, phase: Phase) -> Self {
         Self {
             incarnation,
-            phase: Phase::Live,
+            phase,
             limit_usd: NanoUsd::ZERO,
             model_usd: NanoUsd::ZERO,
             tokens: Tokens::default(),

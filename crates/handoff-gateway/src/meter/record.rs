@@ -110,6 +110,11 @@ pub enum Record {
         /// Bytes that were sent to the upstream.
         egress_bytes: u64,
     },
+    /// An epoch was closed that never ran here: its ledger is empty, and can be closed like any other.
+    Unused {
+        /// Which epoch.
+        epoch: u64,
+    },
     /// The epoch makes no more calls and runs no more.
     Closing {
         /// Which epoch.

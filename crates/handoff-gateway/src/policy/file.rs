@@ -216,6 +216,9 @@ fn limits(limits: Limits) -> Result<Limits, PolicyError> {
     if counts.contains(&0) || times.contains(&0) || limits.default_max_tokens == 0 {
         return Err(rule("limits".to_owned(), "only drains, drain_ms and floor_max_tokens may be zero"));
     }
+    if limits.bodies_bytes < limits.body_bytes || limits.bodies_bytes > u32::MAX as usize {
+        return Err(rule("limits".to_owned(), "bodies_bytes is at least body_bytes, and below 4 GiB"));
+    }
     Ok(limits)
 }
 

@@ -10,6 +10,8 @@ use serde::Deserialize;
 pub struct Limits {
     /// Bytes of a request.
     pub body_bytes: usize,
+    /// Bytes of all requests of one destination together; whoever comes when they are taken waits.
+    pub bodies_bytes: usize,
     /// Bytes of an answer that is not streamed, and of one event of a stream.
     pub answer_bytes: usize,
     /// Output tokens of a call that names no limit.
@@ -36,6 +38,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body_bytes: 32 << 20,
+            bodies_bytes: 64 << 20,
             answer_bytes: 16 << 20,
             default_max_tokens: 4096,
             floor_max_tokens: 256,

@@ -1,4 +1,4 @@
-//! Chat Completions requests: what they ask for, and the two edits that metering needs.
+//! Chat Completions requests: what they demand for, and the two edits that metering needs.
 //! Source of the fields: platform.openai.com/docs/api-reference/chat/create.
 
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::fields::{Edit, Fields, edited};
-use super::{Ask, InvalidAsk};
+use super::{Demand, InvalidDemand};
 use crate::policy::MaxTokensField;
 
 /// Fields that the meter reads or writes. A server that does not care about the case of keys would read
@@ -41,16 +41,16 @@ const UNMETERED: [&str; 10] = [
 
 const LIMITS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 
-pub(super) fn ask(body: &[u8]) -> Result<Ask, InvalidAsk> {
+pub(super) fn demand(body: &[u8]) -> Result<Demand, InvalidDemand> {
     handoff_protocol::json::check(body)?;
     let fields = Fields::of(body).ok_or(problem("body", "it must be a JSON object"))?;
     refuse_unmetered(&fields, body)?;
     let limits: Vec<u64> =
         LIMITS.iter().filter_map(|key| count(&fields, body, key).transpose()).collect::<Result<_, _>>()?;
-    let several = |key| Ok::<_, InvalidAsk>(count(&fields, body, key)?.unwrap_or(1));
+    let several = |key| Ok::<_, InvalidDemand>(count(&fields, body, key)?.unwrap_or(1));
     let options: Option<StreamOptions> = read(&fields, body, "stream_options")?;
     let prediction = present(&fields, body, "prediction").map_or(0, |value| value.len() as u64);
-    Ok(Ask {
+    Ok(Demand {
         model: read(&fields, body, "model")?.ok_or(problem("model", "it is missing"))?,
         stream: read(&fields, body, "stream")?.unwrap_or(false),
         wants_usage: options.and_then(|options| options.include_usage).unwrap_or(false),
@@ -62,7 +62,7 @@ pub(super) fn ask(body: &[u8]) -> Result<Ask, InvalidAsk> {
     })
 }
 
-pub(super) fn limited(body: &Bytes, ask: &Ask, max_tokens: u64, field: MaxTokensField) -> Bytes {
+pub(super) fn limited(body: &Bytes, demand: &Demand, max_tokens: u64, field: MaxTokensField) -> Bytes {
     let fields = Fields::of(body).expect("the request was read before");
     let mut edits: Vec<Edit> = Vec::new();
     for key in LIMITS {
@@ -70,10 +70,10 @@ pub(super) fn limited(body: &Bytes, ask: &Ask, max_tokens: u64, field: MaxTokens
             edits.push(fields.set(key, &max_tokens.to_string()));
         }
     }
-    if ask.max_tokens.is_none() {
+    if demand.max_tokens.is_none() {
         edits.push(fields.set(field.key(), &max_tokens.to_string()));
     }
-    if ask.stream && !ask.wants_usage {
+    if demand.stream && !demand.wants_usage {
         edits.push(include_usage(&fields, body));
     }
     if edits.is_empty() { body.clone() } else { edited(body, edits).into() }
@@ -93,8 +93,8 @@ fn include_usage(fields: &Fields, body: &[u8]) -> Edit {
     }
 }
 
-fn problem(field: &'static str, problem: &'static str) -> InvalidAsk {
-    InvalidAsk::Field { field, problem }
+fn problem(field: &'static str, problem: &'static str) -> InvalidDemand {
+    InvalidDemand::Field { field, problem }
 }
 
 /// The bytes of a field that is there and not null.
@@ -107,36 +107,36 @@ fn read<'b, T: Deserialize<'b>>(
     fields: &Fields,
     body: &'b [u8],
     key: &'static str,
-) -> Result<Option<T>, InvalidAsk> {
+) -> Result<Option<T>, InvalidDemand> {
     let read = |value| serde_json::from_slice(value).map_err(|_| problem(key, "it has another type"));
     present(fields, body, key).map(read).transpose()
 }
 
-fn count(fields: &Fields, body: &[u8], key: &'static str) -> Result<Option<u64>, InvalidAsk> {
+fn count(fields: &Fields, body: &[u8], key: &'static str) -> Result<Option<u64>, InvalidDemand> {
     match read::<u64>(fields, body, key) {
         Ok(Some(0)) | Err(_) => Err(problem(key, "it must be a whole number of at least 1")),
         other => other,
     }
 }
 
-fn refuse_unmetered(fields: &Fields, body: &[u8]) -> Result<(), InvalidAsk> {
+fn refuse_unmetered(fields: &Fields, body: &[u8]) -> Result<(), InvalidDemand> {
     for field in fields.iter() {
         // Both directions, because U+017F and U+212A fold to ASCII letters in only one of them.
         let folded = field.key.to_uppercase().to_lowercase();
         if folded != field.key && METERED.contains(&folded.as_str()) {
-            return Err(InvalidAsk::Unmetered(field.key.clone()));
+            return Err(InvalidDemand::Unmetered(field.key.clone()));
         }
         if UNMETERED.contains(&folded.as_str()) && &body[field.value.clone()] != b"null" {
-            return Err(InvalidAsk::Unmetered(field.key.clone()));
+            return Err(InvalidDemand::Unmetered(field.key.clone()));
         }
     }
     let tier: Option<String> = read(fields, body, "service_tier")?;
     if tier.is_some_and(|tier| tier != "auto" && tier != "default") {
-        return Err(InvalidAsk::Unmetered("service_tier".to_owned()));
+        return Err(InvalidDemand::Unmetered("service_tier".to_owned()));
     }
     let modalities: Option<Vec<String>> = read(fields, body, "modalities")?;
     if modalities.is_some_and(|kinds| kinds.iter().any(|kind| kind != "text")) {
-        return Err(InvalidAsk::Unmetered("modalities".to_owned()));
+        return Err(InvalidDemand::Unmetered("modalities".to_owned()));
     }
     Ok(())
 }
@@ -148,7 +148,7 @@ struct StreamOptions {
 
 /// How many parts of all messages are not text. Texts are skipped, never decoded: they may hold what a decoder
 /// refuses, such as half a surrogate pair.
-fn attachments(fields: &Fields, body: &[u8]) -> Result<u64, InvalidAsk> {
+fn attachments(fields: &Fields, body: &[u8]) -> Result<u64, InvalidDemand> {
     let messages: Vec<Message<'_>> =
         read(fields, body, "messages")?.ok_or(problem("messages", "it is missing"))?;
     let mut count = 0;
@@ -180,8 +180,8 @@ struct Part<'b> {
 mod tests {
     use super::*;
 
-    fn of(rest: &str) -> Result<Ask, InvalidAsk> {
-        ask(body(rest).as_bytes())
+    fn of(rest: &str) -> Result<Demand, InvalidDemand> {
+        demand(body(rest).as_bytes())
     }
 
     fn body(rest: &str) -> String {
@@ -189,16 +189,16 @@ mod tests {
     }
 
     fn limit(text: &str, max_tokens: u64) -> String {
-        let ask = ask(text.as_bytes()).expect("a request");
+        let demand = demand(text.as_bytes()).expect("a request");
         let body = Bytes::copy_from_slice(text.as_bytes());
-        let bytes = limited(&body, &ask, max_tokens, MaxTokensField::MaxTokens);
+        let bytes = limited(&body, &demand, max_tokens, MaxTokensField::MaxTokens);
         String::from_utf8(bytes.to_vec()).expect("text")
     }
 
     #[test]
     fn what_a_request_asks_for() {
         let plain = of("").expect("a request");
-        let expected = Ask {
+        let expected = Demand {
             model: "m".to_owned(),
             stream: false,
             wants_usage: false,
@@ -209,9 +209,9 @@ mod tests {
         };
         assert_eq!(plain, expected);
         let rest = r#","stream":true,"stream_options":{"include_usage":true},"n":3,"max_tokens":7,"max_completion_tokens":9"#;
-        let ask = of(rest).expect("a request");
-        assert!(ask.stream && ask.wants_usage);
-        assert_eq!((ask.choices, ask.max_tokens), (3, Some(9)));
+        let demand = of(rest).expect("a request");
+        assert!(demand.stream && demand.wants_usage);
+        assert_eq!((demand.choices, demand.max_tokens), (3, Some(9)));
         assert_eq!(of(r#","max_tokens":null,"n":null"#), Ok(expected));
     }
 
@@ -224,9 +224,9 @@ mod tests {
         }
         for other in ["Max_Tokens", "MODEL", "\\u017ftream", "STREAM", "N"] {
             let result = of(&format!(",\"{other}\":1"));
-            assert!(matches!(result, Err(InvalidAsk::Unmetered(_))), "{other}: {result:?}");
+            assert!(matches!(result, Err(InvalidDemand::Unmetered(_))), "{other}: {result:?}");
         }
-        assert!(matches!(of(r#","model":"x""#), Err(InvalidAsk::Json(_))), "a key twice");
+        assert!(matches!(of(r#","model":"x""#), Err(InvalidDemand::Json(_))), "a key twice");
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
             r#","web_search_options":{}"#,
             r#","models":["dear"]"#,
         ] {
-            assert!(matches!(of(rest), Err(InvalidAsk::Unmetered(_))), "{rest}");
+            assert!(matches!(of(rest), Err(InvalidDemand::Unmetered(_))), "{rest}");
         }
         assert!(of(r#","service_tier":"auto","modalities":["text"],"models":null,"seed":1"#).is_ok());
         assert!(
@@ -252,7 +252,7 @@ mod tests {
             {"role":"assistant","content":null,"tool_calls":[]},
             {"role":"assistant"},
             {"role":"user","content":[{"type":"file"},{}]}]}"#;
-        assert_eq!(ask(text.as_bytes()).expect("a request").attachments, 3);
+        assert_eq!(demand(text.as_bytes()).expect("a request").attachments, 3);
     }
 
     #[test]

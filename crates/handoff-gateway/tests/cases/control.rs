@@ -129,3 +129,13 @@ async fn the_control_socket_and_the_journals_are_for_their_owner_only() {
     assert_eq!(mode(&world.journal()), 0o600);
     assert_eq!(mode(&world.home()), 0o700);
 }
+
+#[tokio::test]
+async fn an_epoch_that_never_ran_here_can_be_closed() {
+    let world = World::new("1").await;
+    let closed = world.close(EPOCH + 5).await;
+    assert!(closed.closed);
+    assert_eq!(closed.reports.len(), 1);
+    assert!(closed.reports[0].closing && closed.reports[0].totals == Default::default());
+    assert_eq!(world.state().await.epochs.len(), 2);
+}

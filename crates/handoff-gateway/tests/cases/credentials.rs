@@ -1,5 +1,7 @@
 //! Credentials: injected outside the sandbox, where the operator's policy says, and nowhere to be found after.
 
+use std::sync::{Arc, Mutex};
+
 use handoff_gateway::control::{CheckReferences, Open, Resolve};
 use handoff_protocol::ErrorCode;
 
@@ -29,12 +31,43 @@ async fn keyed() -> World {
     world
 }
 
+/// All that anybody logs in this process, at the finest level.
+fn captured() -> Log {
+    static LOG: std::sync::OnceLock<Log> = std::sync::OnceLock::new();
+    LOG.get_or_init(|| {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::set_global_default(subscriber).expect("the first one");
+        log
+    })
+    .clone()
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panic").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 async fn resolve(world: &World) {
     world.client.ask(&Resolve { destination: world.key() }).await.expect("resolved");
 }
 
 #[tokio::test]
 async fn a_credential_is_injected_and_never_comes_back() {
+    let log = captured();
     let mut world = keyed().await;
     // Not resolved yet: nothing is sent, the hold is given back.
     let refused = world.door().post(CHAT, &ask(false)).await;
@@ -66,6 +99,9 @@ async fn a_credential_is_injected_and_never_comes_back() {
     seen.extend_from_slice(&serde_json::to_vec(&world.state().await).expect("plain data"));
     world.stop().await;
     seen.extend_from_slice(&std::fs::read(world.journal()).expect("the journal"));
+    let logged = log.0.lock().expect("no panic").clone();
+    assert!(String::from_utf8_lossy(&logged).contains("a call was not passed on"), "the log is captured");
+    seen.extend_from_slice(&logged);
     let found = String::from_utf8_lossy(&seen).contains(CANARY);
     assert!(!found, "the credential came back");
 }

@@ -91,10 +91,23 @@ fn reports_form_a_chain_and_never_repeat_themselves() {
     assert!(meter.seal().is_empty());
     meter.acknowledge(2, 1).expect("there is one");
     assert!(meter.seal().is_empty(), "nothing new");
-    meter.begin_close(2).expect("known");
+    meter.begin_close(2);
     let sealed = meter.seal();
     let [Record::Sealed { usage: last }] = sealed.as_slice() else { panic!("{sealed:?}") };
     assert_eq!((last.seq, last.prev_hash, last.closing), (2, Some(report_digest(first)), true));
+}
+
+#[test]
+fn an_epoch_that_never_ran_here_closes_with_nothing_used() {
+    let mut meter = given(1_000_000, "1");
+    meter.begin_close(5);
+    assert_eq!(meter.live(), Some(2), "the one that runs goes on");
+    let sealed = meter.seal();
+    let [Record::Sealed { usage }] = sealed.as_slice() else { panic!("{sealed:?}") };
+    assert_eq!((usage.epoch, usage.seq, usage.closing), (5, 1, true));
+    assert_eq!(usage.totals, Default::default());
+    assert!(meter.begin_close(5).is_empty());
+    assert!(meter.admit(5, incarnation(5), usd("1"), at(0)).is_err(), "it is over");
 }
 
 #[test]
@@ -103,7 +116,7 @@ fn a_closing_report_does_not_wait_for_the_one_before_it() {
     meter.hold(2, call(1), usd("0.4")).expect("it fits");
     meter.settle(2, call(1), used(usd("0.4"))).expect("open");
     meter.seal();
-    meter.begin_close(2).expect("known");
+    meter.begin_close(2);
     meter.seal();
     let waiting: Vec<u64> = meter.epochs()[&2].unacknowledged.iter().map(|report| report.seq).collect();
     assert_eq!(waiting, [1, 2]);
@@ -176,6 +189,7 @@ enum Step {
     Limit(i64),
     Admit,
     Close,
+    CloseUnused,
     Seal,
     Acknowledge(u64),
     Recover,
@@ -193,6 +207,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..20_000_000i64).prop_map(Step::Limit),
         1 => Just(Step::Admit),
         1 => Just(Step::Close),
+        1 => Just(Step::CloseUnused),
         3 => Just(Step::Seal),
         2 => (0..5u64).prop_map(Step::Acknowledge),
         1 => Just(Step::Recover),
@@ -256,6 +271,14 @@ impl Ledger {
                     assert!(self.keep(|meter, _| meter.lose(epoch, id, 3)));
                 }
             }
+            other => self.step_in_time(other),
+        }
+    }
+
+    fn step_in_time(&mut self, step: &Step) {
+        let epoch = self.epoch;
+        match step {
+            Step::Hold(_) | Step::Settle(..) | Step::Release(_) | Step::Lose(_) => {}
             Step::Pass(ms) => {
                 self.now += ms;
                 self.keep(|meter, now| Ok(meter.elapse(now, UNTIL)));
@@ -266,14 +289,16 @@ impl Ledger {
             Step::Limit(nano) => {
                 self.keep(|meter, _| meter.raise_limit(epoch, NanoUsd::from_nano(*nano)));
             }
-            Step::Admit => {
-                self.epoch += 1;
-                let next = self.epoch;
-                let limit = NanoUsd::from_nano(3_000_000);
-                self.keep(|meter, now| meter.admit(next, incarnation(next), limit, at(now)));
-            }
+            Step::Admit => self.admit_next(),
             Step::Close => {
-                self.keep(|meter, _| meter.begin_close(epoch));
+                self.keep(|meter, _| Ok(meter.begin_close(epoch)));
+            }
+            Step::CloseUnused => {
+                // A claim whose answer was lost: the next one has a higher number.
+                self.epoch += 1;
+                let unused = self.epoch;
+                self.keep(|meter, _| Ok(meter.begin_close(unused)));
+                self.admit_next();
             }
             Step::Seal => {
                 self.keep(|meter, _| Ok(meter.seal()));
@@ -286,6 +311,13 @@ impl Ledger {
                 self.keep(|meter, _| Ok(meter.recover()));
             }
         }
+    }
+
+    fn admit_next(&mut self) {
+        self.epoch += 1;
+        let next = self.epoch;
+        let limit = NanoUsd::from_nano(3_000_000);
+        self.keep(|meter, now| meter.admit(next, incarnation(next), limit, at(now)));
     }
 }
 

@@ -168,3 +168,24 @@ async fn case_m11_a_stream_that_ends_without_usage_is_estimated_too() {
     assert_eq!(epoch.estimated_calls, 1);
     assert!(epoch.spent_usd > usd("0.0002"));
 }
+
+#[tokio::test]
+async fn a_call_settles_although_nobody_reads_its_answer() {
+    let mut world = World::new("1").await;
+    let door = world.door();
+    let calling = tokio::spawn(async move { door.begin(CHAT, &streamed()).await });
+    let mut asked = world.upstream.asked().await;
+    asked.begin_stream().await;
+    // An agent that is frozen in the middle of a long answer does not read on.
+    let reading = calling.await.expect("a head");
+    for _ in 0..1000 {
+        asked.send(format!("data: {{\"choices\":[],\"x\":\"{}\"}}\n\n", "y".repeat(1000)).as_bytes()).await;
+    }
+    asked.send(format!("{USAGE}{DONE}").as_bytes()).await;
+    asked.end_stream().await;
+    assert_eq!(world.settled(EPOCH).await.spent_usd, usd(COST));
+    // Thawed, it finds all of it.
+    let answer = reading.all().await;
+    assert!(answer.complete && answer.text().ends_with(DONE));
+    assert!(answer.body.len() > 1_000_000);
+}

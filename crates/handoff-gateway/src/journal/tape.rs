@@ -1,0 +1,50 @@
+//! A disk in memory that can be full: for tests of whatever stands on a journal.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::{Disk, format};
+use crate::meter::Record;
+
+#[derive(Default, Clone)]
+pub(crate) struct Tape {
+    written: Arc<Mutex<Vec<u8>>>,
+    full: Arc<AtomicBool>,
+    syncs: Arc<AtomicUsize>,
+}
+
+impl Disk for Tape {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<u64> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        let mut written = self.written.lock().expect("no panic");
+        written.extend_from_slice(bytes);
+        Ok(written.len() as u64)
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
+        *self.written.lock().expect("no panic") = bytes.to_vec();
+        Ok(())
+    }
+}
+
+impl Tape {
+    /// Whether the next writes are refused.
+    pub(crate) fn fill(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+
+    /// How often it was written to.
+    pub(crate) fn syncs(&self) -> usize {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    /// What a restart would find.
+    pub(crate) fn records(&self) -> Vec<Record> {
+        let bytes = [format::MAGIC, self.written.lock().expect("no panic").as_slice()].concat();
+        format::read(&bytes).expect("a journal").0
+    }
+}
