@@ -22,6 +22,9 @@ use crate::wait::News;
 /// Transfers that are read at once.
 const BATCH: usize = 500;
 
+/// The longest that a poll is held: a node that polls is heard of often enough to be placed on.
+const LONGEST_POLL_MS: u64 = 30_000;
+
 /// When each node was answered last, by the store's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Answered {
@@ -51,7 +54,7 @@ impl Service {
     ) -> Result<Desired, ServiceError> {
         self.speaks_for(principal, node).await?;
         self.inner.ledger.see_node(node).await?;
-        let mut watch = self.watch(query.wait_s.unwrap_or(0).saturating_mul(1000));
+        let mut watch = self.watch(query.wait_s.unwrap_or(0).saturating_mul(1000).min(LONGEST_POLL_MS));
         loop {
             let revision = watch.revision();
             let now = self.inner.ledger.now().await?;

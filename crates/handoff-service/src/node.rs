@@ -62,16 +62,15 @@ impl Service {
         if principal.node() == Some(node) {
             return Ok(());
         }
-        Err(ServiceError::Forbidden { principal: principal.name.clone(), what: "speak as another node" })
+        Err(self.denied(principal, "speak as another node").await)
     }
 
     async fn node_of(&self, call: &Call) -> Result<NodeId, ServiceError> {
         self.permit_roles(&call.principal, &[Role::Node], "speak as a node").await?;
-        let nameless = || ServiceError::Forbidden {
-            principal: call.principal.name.clone(),
-            what: "speak as a node without a name",
-        };
-        call.principal.node().ok_or_else(nameless)
+        match call.principal.node() {
+            Some(node) => Ok(node),
+            None => Err(self.denied(&call.principal, "speak as a node without a name").await),
+        }
     }
 
     /// The node holds and verified a snapshot. The signature is checked before the command is given.

@@ -4,6 +4,8 @@
 //! `handoff_protocol::Problem`. One of those is `status`, the transfer's; the member of that name in the RFC is
 //! advisory, repeats the status line and is left out, and a reader that expects a number ignores the word.
 
+use std::error::Error as _;
+
 use axum::response::{IntoResponse, Response};
 use handoff_protocol::{ErrorCode, Problem, header};
 use handoff_service::ServiceError;
@@ -36,8 +38,11 @@ impl Failure {
 
 impl From<ServiceError> for Failure {
     fn from(error: ServiceError) -> Self {
-        if matches!(error.code(), ErrorCode::Internal | ErrorCode::StoreUnavailable) {
-            tracing::error!(%error, "a call failed");
+        match error.code() {
+            ErrorCode::Internal | ErrorCode::StoreUnavailable if !matches!(error, ServiceError::Stopping) => {
+                tracing::error!(%error, cause = error.source(), "a call failed");
+            }
+            code => tracing::debug!(%code, %error, "a call was refused"),
         }
         Self(error.problem())
     }

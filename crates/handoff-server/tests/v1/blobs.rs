@@ -90,3 +90,14 @@ async fn an_uploaded_snapshot_is_staged_once_all_of_it_is_there() {
     assert_eq!(refused(world.client.stage(stage).await), ErrorCode::SnapshotInvalid);
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_said_to_be_full_and_nothing_is_half_stored() {
+    let world = World::on_a_full_disk().await;
+    let digest = Digest::of(b"abc");
+    assert_eq!(refused(world.client.put_blob(digest, "abc".into()).await), ErrorCode::StorageFull);
+    assert_eq!(world.client.blob_size(digest).await.expect("answers"), None);
+    assert_eq!(refused(world.client.stage(minimal()).await), ErrorCode::StorageFull);
+    assert!(world.client.transfers(&Default::default()).await.expect("a page").transfers.is_empty());
+    world.stop().await;
+}

@@ -77,6 +77,15 @@ impl World {
         Self::start(home, ledger, clock, policy, |_| {}).await
     }
 
+    /// Whose disk has no room for blobs.
+    pub(crate) async fn on_a_full_disk() -> Self {
+        let (clock, policy) = (ManualClock::default(), Policy::default());
+        let ledger = Arc::new(MemoryLedger::new(policy.clone(), Arc::new(clock.reader())));
+        let home = Arc::new(tempfile::tempdir().expect("a directory"));
+        let blobs = DirectoryBlobs::open(home.path().join("blobs"), u64::MAX).expect("opens");
+        Self::start_over(home, ledger, blobs, (clock, policy), |_| {}).await
+    }
+
     async fn start(
         home: Arc<TempDir>,
         ledger: Arc<dyn Ledger>,
@@ -84,10 +93,20 @@ impl World {
         policy: Policy,
         change: impl FnOnce(&mut ServiceConfig),
     ) -> Self {
+        let blobs = DirectoryBlobs::open(home.path().join("blobs"), 0).expect("opens");
+        Self::start_over(home, ledger, blobs, (clock, policy), change).await
+    }
+
+    async fn start_over(
+        home: Arc<TempDir>,
+        ledger: Arc<dyn Ledger>,
+        blobs: DirectoryBlobs,
+        (clock, policy): (ManualClock, Policy),
+        change: impl FnOnce(&mut ServiceConfig),
+    ) -> Self {
         let shutdown = CancellationToken::new();
         let mut service = ServiceConfig::new("control-plane-of-a-test", policy.clone(), keys());
         change(&mut service);
-        let blobs = DirectoryBlobs::open(home.path().join("blobs"), 0).expect("opens");
         let options = ServeOptions {
             ledger: Arc::clone(&ledger),
             blobs: Arc::new(blobs),
