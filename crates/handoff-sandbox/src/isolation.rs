@@ -6,6 +6,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// The reason of a facet that nothing is known of.
+pub(crate) const NOT_TRIED: &str = "not tried";
+
 macro_rules! facets {
     ($($(#[$doc:meta])* $name:ident = $word:literal;)*) => {
         /// One side of the isolation.
@@ -129,7 +132,7 @@ impl Isolation {
 
     /// One facet's fact; lost where nothing was recorded.
     pub fn get(&self, facet: Facet) -> Fact {
-        self.0.get(&facet).cloned().unwrap_or_else(|| Fact::Lost { why: "not tried".to_owned() })
+        self.0.get(&facet).cloned().unwrap_or_else(|| Fact::Lost { why: NOT_TRIED.to_owned() })
     }
 
     /// Whether a facet holds.

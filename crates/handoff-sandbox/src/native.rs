@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::cgroup::{Cgroups, Usage};
 use crate::clock::{Deadline, timespec};
 use crate::driver::Driver;
-use crate::isolation::Isolation;
+use crate::isolation::{Facet, Isolation};
 use crate::launch::plan::{LaunchPlan, Payload, Report};
 use crate::lines::Splitter;
 use crate::name::Name;
@@ -121,12 +121,42 @@ fn check(spec: &Spec) -> Result<(), StartError> {
 fn attempt(spec: &Spec) -> Result<Started, StartError> {
     let deadline = Deadline::within(spec.start_within);
     let cgroups = Cgroups::create(&spec.name, &spec.tier);
-    let plan = plan(spec, cgroups);
+    let mut plan = plan(spec, cgroups);
+    let first = run_launcher(spec, &plan, deadline);
+    let Err(Broken::Lost(facts)) = first else { return first.map_err(StartError::from) };
+    if !spec.allow_degraded {
+        let facts = facts.rest_lost("not tried, as an earlier step failed");
+        return Err(StartError::IsolationUnavailable(facts));
+    }
+    tracing::warn!(sandbox = %spec.name, %facts, "going on without namespaces");
+    plan.facts = facts;
+    plan.bare = true;
+    run_launcher(spec, &plan, deadline).map_err(StartError::from)
+}
+
+/// Why one attempt came to nothing.
+enum Broken {
+    /// For good.
+    Fatal(StartError),
+    /// For want of what these facts say is lost; without it another attempt may succeed.
+    Lost(Isolation),
+}
+
+impl From<Broken> for StartError {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Fatal(error) => error,
+            Broken::Lost(facts) => Self::IsolationUnavailable(facts),
+        }
+    }
+}
+
+fn run_launcher(spec: &Spec, plan: &LaunchPlan, deadline: Deadline) -> Result<Started, Broken> {
     let failed = |stage: &str| {
         let stage = stage.to_owned();
-        move |error: io::Error| StartError::Failed { stage, why: error.to_string() }
+        move |error: io::Error| Broken::Fatal(StartError::Failed { stage, why: error.to_string() })
     };
-    let (mut child, reports) = launch(spec, &plan).map_err(failed("execute the launcher"))?;
+    let (mut child, reports) = launch(spec, plan).map_err(failed("execute the launcher"))?;
     let outcome = follow(spec, &plan.facts, reports, deadline);
     if outcome.is_err() {
         // It may hang in the middle: teardown would find it, but it is our child to collect.
@@ -147,6 +177,7 @@ fn plan(spec: &Spec, cgroups: Cgroups) -> LaunchPlan {
         init_cgroup: cgroups.init,
         freezer: cgroups.freezer,
         facts: cgroups.facts,
+        bare: false,
         payload: Payload {
             incarnation: spec.incarnation,
             command: spec.command.clone(),
@@ -154,6 +185,7 @@ fn plan(spec: &Spec, cgroups: Cgroups) -> LaunchPlan {
             pids: spec.tier.pids,
             log_bytes: spec.log_bytes,
             allow_degraded: spec.allow_degraded,
+            bare: None,
         },
     }
 }
@@ -178,13 +210,15 @@ fn follow(
     facts: &Isolation,
     mut reports: PipeReader,
     deadline: Deadline,
-) -> Result<Started, StartError> {
-    let failed = |stage: &str, why: &str| StartError::Failed { stage: stage.to_owned(), why: why.to_owned() };
+) -> Result<Started, Broken> {
+    let failed = |stage: &str, why: &str| {
+        Broken::Fatal(StartError::Failed { stage: stage.to_owned(), why: why.to_owned() })
+    };
     let mut splitter = Splitter::default();
     let mut init = None;
     loop {
         if !readable(&reports, deadline) {
-            return Err(StartError::Late(spec.start_within));
+            return Err(Broken::Fatal(StartError::Late(spec.start_within)));
         }
         let cut = splitter.read(&mut reports).map_err(|error| failed("listen", &error.to_string()))?;
         let Some(cut) = cut else { return Err(failed("listen", "the launcher ended without a word")) };
@@ -196,21 +230,24 @@ fn follow(
                     let init = init.ok_or_else(|| failed("find the init", "it has ended"))?;
                     return Ok(Started { init, isolation: facts });
                 }
-                Report::Refused { facts } => return Err(StartError::IsolationUnavailable(facts)),
-                Report::Failed { stage, why, loses } if loses.is_empty() => {
-                    return Err(StartError::Failed { stage, why });
+                Report::Refused { facts } => {
+                    return Err(Broken::Fatal(StartError::IsolationUnavailable(facts)));
                 }
-                Report::Failed { stage, why, loses } => {
-                    let mut facts = facts.clone();
-                    for facet in loses {
-                        facts.lost(facet, format!("{stage}: {why}"));
-                    }
-                    let facts = facts.rest_lost("not tried, as an earlier step failed");
-                    return Err(StartError::IsolationUnavailable(facts));
-                }
+                Report::Failed { stage, why, loses } => return Err(broken(facts, &stage, &why, &loses)),
             }
         }
     }
+}
+
+fn broken(facts: &Isolation, stage: &str, why: &str, loses: &[Facet]) -> Broken {
+    if loses.is_empty() {
+        return Broken::Fatal(StartError::Failed { stage: stage.to_owned(), why: why.to_owned() });
+    }
+    let mut facts = facts.clone();
+    for facet in loses {
+        facts.lost(*facet, format!("{stage}: {why}"));
+    }
+    Broken::Lost(facts)
 }
 
 fn readable(reports: &PipeReader, deadline: Deadline) -> bool {

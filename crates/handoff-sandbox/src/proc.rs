@@ -81,6 +81,7 @@ impl Process {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) state: u8,
+    pub(crate) parent: i32,
     pub(crate) start_ticks: u64,
 }
 
@@ -96,8 +97,9 @@ impl Stat {
         let fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
         let mut fields = fields.split_ascii_whitespace();
         let state = *fields.next()?.as_bytes().first()?;
-        let start_ticks = fields.nth(18)?.parse().ok()?;
-        Some(Self { state, start_ticks })
+        let parent = fields.next()?.parse().ok()?;
+        let start_ticks = fields.nth(17)?.parse().ok()?;
+        Some(Self { state, parent, start_ticks })
     }
 
     /// It only waits to be noticed.
@@ -105,9 +107,20 @@ impl Stat {
         matches!(self.state, b'Z' | b'X')
     }
 
-    /// It does not run: stopped, or ended.
-    pub(crate) fn still(self) -> bool {
-        self.ended() || matches!(self.state, b'T' | b't')
+    pub(crate) fn stopped(self) -> bool {
+        matches!(self.state, b'T' | b't')
+    }
+
+    /// It is in the kernel and takes no signal there, other than its end.
+    pub(crate) fn uninterruptible(self) -> bool {
+        self.state == b'D'
+    }
+
+    /// Each thread of a process. A process that has ended has none.
+    pub(crate) fn threads(pid: i32) -> Vec<Self> {
+        let Ok(tasks) = pids_in(Path::new(&format!("/proc/{pid}/task"))) else { return Vec::new() };
+        let read = |thread| Self::parse(&fs::read(format!("/proc/{pid}/task/{thread}/stat")).ok()?);
+        tasks.into_iter().filter_map(read).collect()
     }
 }
 
@@ -132,20 +145,32 @@ pub(crate) enum Part {
 
 /// Whose launcher or init a process is. A process inside may write what it likes into its own command line,
 /// so that alone is not believed: an init is the first process of a namespace below, and nothing inside can
-/// make another namespace; a launcher is in no namespace below.
+/// make another namespace; a launcher is in no namespace below. (Where there are no namespaces, the init is
+/// in none either, and the payload's word has to be taken: that is a part of what is lost there.)
 pub(crate) fn part_of(pid: i32) -> Option<(Name, Part)> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let mut words = line.split(|byte| *byte == 0).skip(1);
     if words.next()? != SUBCOMMAND.as_bytes() {
         return None;
     }
-    let _stage = words.next()?;
+    let bare_init = words.next()? == b"init";
     let name: Name = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
     match &ids(pid)?[..] {
-        [_] => Some((name, Part::Launcher)),
+        [_] => Some((name, if bare_init { Part::Init } else { Part::Launcher })),
         [_, 1] => Some((name, Part::Init)),
         [..] => None,
     }
+}
+
+/// The variable that marks every process of a sandbox without namespaces.
+pub(crate) const MARK: &str = "HANDOFF_SANDBOX";
+
+/// Whose mark a process carries in the environment that it was executed with.
+pub(crate) fn marked(pid: i32) -> Option<Name> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value = variables.find_map(|variable| variable.strip_prefix(MARK.as_bytes())?.strip_prefix(b"="))?;
+    std::str::from_utf8(value).ok()?.parse().ok()
 }
 
 /// The ids of a process in each pid namespace, from this one's down to its own.
@@ -197,7 +222,7 @@ mod tests {
     #[test]
     fn a_program_name_cannot_shift_the_fields() {
         let stat = b"7 (a) R 1 (b) S 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
-        assert_eq!(Stat::parse(stat), Some(Stat { state: b'S', start_ticks: 4242 }));
+        assert_eq!(Stat::parse(stat), Some(Stat { state: b'S', parent: 1, start_ticks: 4242 }));
         assert_eq!(Stat::parse(b"7 (a"), None);
     }
 

@@ -1,6 +1,7 @@
 //! What a start is asked for, and what it hands back.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub const STATE_INSIDE: &str = "/handoff/state";
 pub const DOOR_INSIDE: &str = "/handoff/door";
 
 /// One start of a destination.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Spec {
     /// New for every start; everything of the sandbox is found again by it.
     pub name: Name,
@@ -93,6 +94,26 @@ impl Spec {
     }
 }
 
+impl fmt::Debug for Spec {
+    /// Without the environment's values: one of them is the agent's token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spec")
+            .field("name", &self.name)
+            .field("dir", &self.dir)
+            .field("exe", &self.exe)
+            .field("tier", &self.tier)
+            .field("incarnation", &self.incarnation)
+            .field("command", &self.command)
+            .field("env", &self.env.keys())
+            .field("log", &self.log)
+            .field("log_bytes", &self.log_bytes)
+            .field("tmp_bytes", &self.tmp_bytes)
+            .field("allow_degraded", &self.allow_degraded)
+            .field("start_within", &self.start_within)
+            .finish()
+    }
+}
+
 /// A sandbox whose agent has been executed.
 #[derive(Debug)]
 pub struct Started {
@@ -136,5 +157,20 @@ impl StartError {
             Self::IsolationUnavailable(_) => ErrorCode::IsolationUnavailable,
             Self::NameTaken(_) | Self::Failed { .. } | Self::Late(_) => ErrorCode::Internal,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_in_the_environment_does_not_print() {
+        let name = "a".parse().expect("a name");
+        let tier = Tier::defaults().swap_remove(0);
+        let mut spec = Spec::new(name, Path::new("/d"), Path::new("/e"), tier, IncarnationId::from_u128(1));
+        spec.env.insert("HANDOFF_AGENT_TOKEN".to_owned(), "s3cret".to_owned());
+        let text = format!("{spec:?}");
+        assert!(text.contains("HANDOFF_AGENT_TOKEN") && !text.contains("s3cret"), "{text}");
     }
 }

@@ -81,6 +81,7 @@ pub(crate) fn search(wanted: impl Fn(&Name) -> bool) -> io::Result<Vec<Leftovers
     }
     for pid in proc::pids()? {
         let name = proc::part_of(pid).map(|(name, _)| name).or_else(|| lives_in(pid));
+        let name = name.or_else(|| proc::marked(pid));
         if let Some(name) = name.filter(|name| wanted(name)) {
             entry(&mut found, name).processes.push(pid);
         }

@@ -107,7 +107,8 @@ impl Cgroups {
         if self.facts.holds(facet) {
             return;
         }
-        let known = self.facts.losses().find(|(lost, why)| *lost == facet && why != "not tried");
+        let known =
+            self.facts.losses().find(|(lost, why)| *lost == facet && why != crate::isolation::NOT_TRIED);
         match known {
             Some((_, earlier)) if why.starts_with("no cgroup") => self.facts.lost(facet, earlier),
             Some((_, earlier)) => self.facts.lost(facet, format!("{earlier}; {why}")),

@@ -1,35 +1,45 @@
 //! The second fence around files: even if a mount went wrong, writing is possible in four places only, and
 //! signals and abstract sockets do not leave the domain. Best effort by the kernel's ABI, which is named.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ::landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
+use crate::launch::bare::SCRATCH;
+use crate::launch::plan::Bare;
+use crate::launch::root::{CONFIGURATION, DEVICES, PROGRAMS};
 use crate::spec::{STATE_INSIDE, WORKSPACE_INSIDE};
 
 /// The newest rights that are asked for; an older kernel enforces what it knows.
 const ASKED: ABI = ABI::V6;
 
-/// Restricts this process and all it starts.
+/// Restricts this process and all it starts, in a root of its own or, without one, on the host's.
 ///
 /// # Errors
 /// Says why nothing at all is enforced.
-pub(crate) fn restrict() -> Result<String, String> {
-    let devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
-    restrict_to(
-        Path::new("/"),
-        &[WORKSPACE_INSIDE, STATE_INSIDE, "/tmp", "/dev/shm"].map(Path::new),
-        &devices.map(Path::new),
-    )
+pub(crate) fn restrict(bare: Option<&Bare>) -> Result<String, String> {
+    let devices: Vec<PathBuf> = DEVICES.iter().map(|name| Path::new("/dev").join(name)).collect();
+    let Some(bare) = bare else {
+        let writable = [WORKSPACE_INSIDE, STATE_INSIDE, "/tmp", "/dev/shm"].map(PathBuf::from);
+        return restrict_to(&[PathBuf::from("/")], &writable, &devices);
+    };
+    let mut readable: Vec<PathBuf> = PROGRAMS.iter().chain(&CONFIGURATION).map(PathBuf::from).collect();
+    readable.extend(
+        ["/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/proc"].map(PathBuf::from),
+    );
+    readable.extend([bare.dir.join("door"), bare.exe.clone()]);
+    // A host need not have all of the list.
+    readable.retain(|path| path.exists());
+    let writable = ["workspace", "state", SCRATCH].map(|part| bare.dir.join(part));
+    restrict_to(&readable, &writable, &devices)
 }
 
-/// Reading and executing beneath one place, everything beneath some others, writing to some files.
-pub(crate) fn restrict_to(readable: &Path, writable: &[&Path], devices: &[&Path]) -> Result<String, String> {
+/// Reading and executing beneath some places, everything beneath others, writing to some files.
+fn restrict_to(readable: &[PathBuf], writable: &[PathBuf], devices: &[PathBuf]) -> Result<String, String> {
     let said = |error: &dyn std::fmt::Display| error.to_string();
-    let open = |path: &Path| PathFd::new(path).map_err(|error| said(&error));
     let all = AccessFs::from_all(ASKED);
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -37,12 +47,13 @@ pub(crate) fn restrict_to(readable: &Path, writable: &[&Path], devices: &[&Path]
         .and_then(|rules| rules.scope(Scope::from_all(ASKED)))
         .and_then(Ruleset::create)
         .map_err(|error| said(&error))?;
-    let mut places = vec![(readable, AccessFs::from_read(ASKED))];
-    places.extend(writable.iter().map(|path| (*path, all)));
     let to_device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
-    places.extend(devices.iter().map(|path| (*path, to_device)));
-    for (path, access) in places {
-        rules = rules.add_rule(PathBeneath::new(open(path)?, access)).map_err(|error| said(&error))?;
+    let read = readable.iter().map(|path| (path, AccessFs::from_read(ASKED)));
+    let write = writable.iter().map(|path| (path, all));
+    let device = devices.iter().map(|path| (path, to_device));
+    for (path, access) in read.chain(write).chain(device) {
+        let place = PathFd::new(path).map_err(|error| said(&error))?;
+        rules = rules.add_rule(PathBeneath::new(place, access)).map_err(|error| said(&error))?;
     }
     let status = rules.restrict_self().map_err(|error| said(&error))?;
     let kernel = match status.landlock {

@@ -101,6 +101,8 @@ const NEW_NAMESPACES: [libc::c_int; 8] = [
 
 /// Families that the network namespace contains. AF_VSOCK, for one, reaches the hypervisor from any.
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+/// What is left of them where there is no such namespace.
+const LOCAL: [libc::c_int; 1] = [libc::AF_UNIX];
 
 /// Puts words into the terminal that somebody else types in.
 const TERMINAL_INJECTIONS: [u64; 2] = [0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX */];
@@ -109,10 +111,10 @@ const TERMINAL_INJECTIONS: [u64; 2] = [0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX
 ///
 /// # Errors
 /// Says what the kernel or the compiler of the filters objected to.
-pub(crate) fn install() -> Result<String, String> {
+pub(crate) fn install(own_network: bool) -> Result<String, String> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
     let mut programs = vec![foreign_calls()];
-    for policy in [refusals()?, absences()] {
+    for policy in [refusals(if own_network { &FAMILIES } else { &LOCAL })?, absences()] {
         programs.push(policy.compile(arch)?);
     }
     for program in programs.iter().filter(|program| !program.is_empty()) {
@@ -128,7 +130,7 @@ impl Policy {
     }
 }
 
-fn refusals() -> Result<Policy, String> {
+fn refusals(families: &[libc::c_int]) -> Result<Policy, String> {
     let mut exceptions: Rules =
         NEVER.iter().chain(NEVER_ON_THIS_MACHINE).map(|call| (*call, Vec::new())).collect();
     let bit = |flag: libc::c_int| {
@@ -140,8 +142,8 @@ fn refusals() -> Result<Policy, String> {
     let injections =
         TERMINAL_INJECTIONS.map(|request| when(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, request));
     exceptions.insert(libc::SYS_ioctl, each(injections)?);
-    exceptions.insert(libc::SYS_socket, vec![other_families()?]);
-    exceptions.insert(libc::SYS_socketpair, vec![other_families()?]);
+    exceptions.insert(libc::SYS_socket, vec![other_families(families)?]);
+    exceptions.insert(libc::SYS_socketpair, vec![other_families(families)?]);
     let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     Ok(Policy { otherwise: SeccompAction::Allow, exceptions, then: refuse })
 }
@@ -171,13 +173,12 @@ fn each(
 }
 
 /// One rule of many conditions: it is none of the known families.
-fn other_families() -> Result<SeccompRule, String> {
-    let differs = FAMILIES.map(|family| {
-        let family = u64::try_from(family).expect("families are positive");
+fn other_families(known: &[libc::c_int]) -> Result<SeccompRule, String> {
+    let differs = known.iter().map(|family| {
+        let family = u64::try_from(*family).expect("families are positive");
         when(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family)
     });
-    let differs = differs.into_iter().collect::<Result<_, _>>()?;
-    SeccompRule::new(differs).map_err(|error| error.to_string())
+    SeccompRule::new(differs.collect::<Result<_, _>>()?).map_err(|error| error.to_string())
 }
 
 /// On x86_64 the same calls exist a second time under numbers with bit 30 set (x32), which the rules do not
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn the_policies_compile_and_name_each_call_once() {
         let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a machine with filters");
-        for policy in [refusals().expect("rules"), absences()] {
+        for policy in [refusals(&FAMILIES).expect("rules"), refusals(&LOCAL).expect("rules"), absences()] {
             assert!(!policy.compile(arch).expect("compiles").is_empty());
         }
         let mut calls: Vec<_> = NEVER.iter().chain(NEVER_ON_THIS_MACHINE).collect();

@@ -6,12 +6,13 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Pid;
 
 use crate::confine::{landlock, privileges};
-use crate::launch::plan::{PLAN_FD, Payload};
+use crate::launch::plan::{Bare, PLAN_FD, Payload};
 use crate::lines::{Outbox, Splitter, later};
 use crate::sys;
 
@@ -53,10 +54,12 @@ impl Agent {
             )
         };
         let mut command = Command::new(program);
-        command.args(arguments).env_clear().envs(&payload.env).current_dir("/");
+        command.args(arguments).env_clear().envs(&payload.env);
+        command.current_dir(payload.bare.as_ref().map_or(Path::new("/"), |bare| &bare.dir));
         command.stdin(Stdio::null()).stdout(stdio(&output)?).stderr(stdio(&output)?);
         let pids = payload.pids;
-        let confine = move || confine(&rooms, nproc.then_some(pids));
+        let bare = payload.bare.clone();
+        let confine = move || confine(&rooms, nproc.then_some(pids), bare.as_ref());
         // SAFETY: the closure runs in the child of a process with one thread, so it may allocate and lock.
         unsafe { command.pre_exec(confine) };
         let child = command.spawn()?;
@@ -80,7 +83,7 @@ impl Agent {
 }
 
 /// Between fork and exec. The cgroups come first: they count from here on.
-fn confine(rooms: &[OwnedFd], nproc: Option<u32>) -> io::Result<()> {
+fn confine(rooms: &[OwnedFd], nproc: Option<u32>, bare: Option<&Bare>) -> io::Result<()> {
     for room in rooms {
         rustix::io::write(room.as_fd(), b"0")?;
     }
@@ -91,9 +94,13 @@ fn confine(rooms: &[OwnedFd], nproc: Option<u32>) -> io::Result<()> {
     if let Some(pids) = nproc {
         privileges::limit_processes(pids)?;
     }
+    if bare.is_some() {
+        // Nothing else ends it with its init.
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    }
     // A domain within the init's own: the payload can neither signal nor trace the init. Without Landlock,
     // being the first process of its namespace and not dumpable protects it.
-    let _ = landlock::restrict();
+    let _ = landlock::restrict(bare);
     Ok(())
 }
 

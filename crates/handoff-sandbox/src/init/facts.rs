@@ -6,13 +6,14 @@ use std::io;
 
 use crate::confine::privileges::Standing;
 use crate::confine::{landlock, seccomp};
-use crate::isolation::{Facet, Isolation};
+use crate::isolation::{Facet, Isolation, NOT_TRIED};
+use crate::launch::plan::Bare;
 use crate::launch::{NAMESPACES, namespaces};
 
 /// Installs what the init and everything below it lives under, and notes what came of it.
-pub(super) fn confine(facts: &mut Isolation) {
-    note(facts, Facet::Landlock, landlock::restrict());
-    note(facts, Facet::Seccomp, seccomp::install());
+pub(super) fn confine(bare: Option<&Bare>, facts: &mut Isolation) {
+    note(facts, Facet::Landlock, landlock::restrict(bare));
+    note(facts, Facet::Seccomp, seccomp::install(bare.is_none()));
 }
 
 fn note(facts: &mut Isolation, facet: Facet, outcome: Result<String, String>) {
@@ -23,7 +24,30 @@ fn note(facts: &mut Isolation, facet: Facet, outcome: Result<String, String>) {
 }
 
 /// Reads everything back.
-pub(super) fn look(host: &BTreeMap<String, u64>, facts: &mut Isolation) -> io::Result<()> {
+pub(super) fn look(
+    host: &BTreeMap<String, u64>,
+    bare: Option<&Bare>,
+    facts: &mut Isolation,
+) -> io::Result<()> {
+    look_around(host, facts)?;
+    if bare.is_none() {
+        note(facts, Facet::ReadOnlyRoot, root_is_closed());
+        note(facts, Facet::NoNetwork, only_loopback());
+    } else {
+        lose(facts, Facet::ReadOnlyRoot, "the host's own root, of which Landlock shows a part");
+        lose(facts, Facet::NoNetwork, "the host's network, to which the filter lets local sockets only");
+    }
+    look_at_itself(facts)
+}
+
+/// An earlier step may know better why.
+fn lose(facts: &mut Isolation, facet: Facet, why: &str) {
+    if !facts.losses().any(|(lost, why)| lost == facet && why != NOT_TRIED) {
+        facts.lost(facet, why);
+    }
+}
+
+fn look_around(host: &BTreeMap<String, u64>, facts: &mut Isolation) -> io::Result<()> {
     let here = namespaces()?;
     for (kind, _, facet) in NAMESPACES {
         let differs = match (here.get(kind), host.get(kind)) {
@@ -31,13 +55,15 @@ pub(super) fn look(host: &BTreeMap<String, u64>, facts: &mut Isolation) -> io::R
             (_, None) | (None, _) => false,
         };
         if !differs {
-            facts.lost(facet, "the host's own");
+            lose(facts, facet, "the host's own");
         } else if facet != Facet::UserNamespace {
             facts.enforced(facet, "a namespace of its own");
         }
     }
-    note(facts, Facet::ReadOnlyRoot, root_is_closed());
-    note(facts, Facet::NoNetwork, only_loopback());
+    Ok(())
+}
+
+fn look_at_itself(facts: &mut Isolation) -> io::Result<()> {
     let standing = Standing::read()?;
     let held = |holds: bool, by: &str, why: &str| if holds { Ok(by.to_owned()) } else { Err(why.to_owned()) };
     let capabilities = held(standing.no_capabilities, "all five sets are empty", "some are left");

@@ -7,13 +7,18 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use super::reach::Reach;
 use crate::clock::Deadline;
 use crate::launch::plan::FreezerFds;
-use crate::proc::{Stat, pids};
+use crate::proc::Stat;
 use crate::sys;
 
 /// How long one attempt may take before the init looks after its other duties again.
-const ATTEMPT: Duration = Duration::from_millis(500);
+const ATTEMPT: Duration = Duration::from_secs(2);
+/// How soon a freeze or thaw that has not come true is tried again.
+const SOON: Duration = Duration::from_millis(50);
+/// How often what is held by signals is looked after.
+const WATCH: Duration = Duration::from_millis(250);
 
 /// The way, with its open files.
 #[derive(Debug)]
@@ -27,7 +32,7 @@ enum Way {
     },
     /// SIGSTOP to everything but this process. What is stopped can neither fork nor send SIGCONT, so once
     /// all that /proc shows is stopped it stays so; what was forked meanwhile is met in the next round.
-    Signals,
+    Signals(Reach),
 }
 
 /// The freezer and what was last asked of it.
@@ -39,26 +44,29 @@ pub(super) struct Freezer {
 }
 
 impl Freezer {
-    pub(super) fn new(fds: Option<FreezerFds>) -> io::Result<Self> {
+    pub(super) fn new(fds: Option<FreezerFds>, reach: Reach) -> io::Result<Self> {
         let file = |number| sys::inherited(number).map(File::from);
         let way = match fds {
             Some(FreezerFds::V2 { freeze, events }) => {
                 Way::V2 { freeze: file(freeze)?, events: file(events)? }
             }
             Some(FreezerFds::V1 { state }) => Way::V1 { state: file(state)? },
-            None => Way::Signals,
+            None => Way::Signals(reach),
         };
         Ok(Self { way, wanted: false, settled: true })
     }
 
     /// Whether it works by signals, for want of a cgroup.
     pub(super) fn by_signals(&self) -> bool {
-        matches!(self.way, Way::Signals)
+        matches!(self.way, Way::Signals(_))
     }
 
-    /// Whether the last wish has not come true yet.
-    pub(super) fn pending(&self) -> bool {
-        !self.settled
+    /// How soon the payload has to be looked at again, if at all: soon while it does not follow yet, and now
+    /// and then while signals hold it, because the kernel lets stopped processes go on when the last process
+    /// outside their group that cared for them is killed.
+    pub(super) fn again(&self) -> Option<Duration> {
+        let held_by_signals = self.wanted && self.by_signals();
+        if self.settled { held_by_signals.then_some(WATCH) } else { Some(SOON) }
     }
 
     /// Brings the payload into the wanted state, if it is not in it.
@@ -66,7 +74,7 @@ impl Freezer {
     /// # Errors
     /// The kernel refused, or it takes longer than one attempt; ask again.
     pub(super) fn bring(&mut self, frozen: bool) -> io::Result<()> {
-        if self.settled && self.wanted == frozen {
+        if self.settled && self.wanted == frozen && !(frozen && self.by_signals()) {
             return Ok(());
         }
         self.wanted = frozen;
@@ -96,7 +104,7 @@ impl Way {
         match self {
             Self::V2 { freeze, .. } => rewrite(freeze, if frozen { b"1" } else { b"0" }),
             Self::V1 { state } => rewrite(state, if frozen { b"FROZEN" } else { b"THAWED" }),
-            Self::Signals => sys::signal_all_others(if frozen { Signal::STOP } else { Signal::CONT }),
+            Self::Signals(reach) => reach.signal(if frozen { Signal::STOP } else { Signal::CONT }),
         }
     }
 
@@ -107,23 +115,28 @@ impl Way {
                 Ok(reread(events)?.lines().any(|line| line == wanted))
             }
             Self::V1 { state } => Ok(reread(state)?.trim_end() == if frozen { "FROZEN" } else { "THAWED" }),
-            Self::Signals if frozen => {
-                let running =
-                    others()?.into_iter().any(|pid| Stat::read(pid).is_some_and(|stat| !stat.still()));
-                if running {
-                    sys::signal_all_others(Signal::STOP)?;
+            Self::Signals(reach) if frozen => {
+                let still = all_still(&reach.others()?);
+                if !still {
+                    reach.signal(Signal::STOP)?;
                 }
-                Ok(!running)
+                Ok(still)
             }
             // A process may have stopped for a reason of its own: that it was told to go on is enough.
-            Self::Signals => Ok(true),
+            Self::Signals(_) => Ok(true),
         }
     }
 }
 
-fn others() -> io::Result<Vec<i32>> {
-    let me = std::process::id();
-    Ok(pids()?.into_iter().filter(|pid| u32::try_from(*pid) != Ok(me)).collect())
+/// Whether no thread of these processes can go on by itself: each has stopped or ended, or stands in vfork,
+/// where it takes no signal until its child has become another program, and that child has stopped.
+fn all_still(processes: &[(i32, Stat)]) -> bool {
+    let in_vfork = |pid: i32| processes.iter().any(|(_, child)| child.parent == pid && child.stopped());
+    processes.iter().all(|(pid, _)| {
+        let threads = Stat::threads(*pid);
+        let waits = |thread: &Stat| thread.uninterruptible() && in_vfork(*pid);
+        threads.iter().all(|thread| thread.ended() || thread.stopped() || waits(thread))
+    })
 }
 
 fn rewrite(file: &mut File, word: &[u8]) -> io::Result<()> {

@@ -6,6 +6,7 @@ mod agent;
 mod connection;
 mod facts;
 mod freezer;
+mod reach;
 mod serve;
 
 use std::fs::File;
@@ -22,7 +23,8 @@ use crate::lease::Keeper;
 use crate::sys;
 use agent::{Agent, Log};
 use freezer::Freezer;
-use serve::Init;
+use reach::Reach;
+use serve::{Init, Parts};
 
 /// Runs the init to its end.
 pub(crate) fn run() -> i32 {
@@ -56,11 +58,14 @@ fn begin(plan: InitPlan, report: &File) -> Result<Option<Init>, Failure> {
         .collect::<io::Result<_>>()
         .stage("take the cgroups")?;
     let log = plan.log.map(owned).transpose().stage("take the log")?;
-    let freezer = Freezer::new(plan.freezer).stage("take the freezer")?;
+    let bare = plan.payload.bare.as_ref();
+    let reach = if bare.is_some() { Reach::descendants() } else { Ok(Reach::Namespace) };
+    let reach = reach.stage("adopt what loses its parent")?;
+    let freezer = Freezer::new(plan.freezer, reach).stage("take the freezer")?;
     let children = sys::child_signals().stage("watch for children")?;
     let mut facts = plan.facts;
-    facts::confine(&mut facts);
-    facts::look(&plan.host_namespaces, &mut facts).stage("look around")?;
+    facts::confine(bare, &mut facts);
+    facts::look(&plan.host_namespaces, bare, &mut facts).stage("look around")?;
     let nproc = fall_back(&mut facts, &freezer, plan.payload.pids);
     if !facts.is_whole() && !plan.payload.allow_degraded {
         Report::Refused { facts }.send(report).stage("report")?;
@@ -72,9 +77,8 @@ fn begin(plan: InitPlan, report: &File) -> Result<Option<Init>, Failure> {
     let agent = Agent::start(&plan.payload, rooms, nproc, output).stage("execute the agent")?;
     Report::Started { facts }.send(report).stage("report")?;
     let keeper = Keeper::new(clock::boot_id());
-    Init::new(plan.payload.incarnation, keeper, freezer, agent, log, listener, children)
-        .stage("begin to listen")
-        .map(Some)
+    let parts = Parts { keeper, freezer, reach, agent, log, listener, children };
+    Init::new(plan.payload.incarnation, parts).stage("begin to listen").map(Some)
 }
 
 /// What holds in another way where no cgroup does: the number of processes by the user's limit, which counts
@@ -85,8 +89,9 @@ fn fall_back(facts: &mut Isolation, freezer: &Freezer, pids: u32) -> bool {
     if by_user {
         facts.enforced(Facet::Pids, format!("RLIMIT_NPROC {pids} in its own user namespace"));
     }
-    if freezer.by_signals() && facts.holds(Facet::PidNamespace) {
-        facts.enforced(Facet::Freeze, "SIGSTOP to all of the pid namespace");
+    if freezer.by_signals() {
+        let all = if facts.holds(Facet::PidNamespace) { "all of the pid namespace" } else { "each process" };
+        facts.enforced(Facet::Freeze, format!("SIGSTOP to {all}"));
     }
     by_user
 }

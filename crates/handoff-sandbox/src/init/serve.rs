@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::time::Duration;
 
 use handoff_protocol::IncarnationId;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -17,15 +16,13 @@ use rustix::time::{
 use super::agent::{Agent, Log};
 use super::connection::Connection;
 use super::freezer::Freezer;
+use super::reach::Reach;
 use crate::clock::{self, timespec};
 use crate::control::{AgentState, Cause, FromInit, Refused, Status, ToInit, is_go};
 use crate::lease::{Grant, Keeper};
-use crate::sys;
 
 /// The agent's lines that are kept while nobody reads them. An agent that says more has to wait.
 const LINES_KEPT: usize = 256;
-/// How soon a freeze or thaw that has not come true is tried again.
-const AGAIN: Duration = Duration::from_millis(50);
 
 /// Everything the init holds.
 #[derive(Debug)]
@@ -34,6 +31,7 @@ pub(super) struct Init {
     boot_id: String,
     keeper: Keeper,
     freezer: Freezer,
+    reach: Reach,
     agent: Agent,
     exit: Option<i32>,
     log: Option<Log>,
@@ -49,6 +47,17 @@ pub(super) struct Init {
     lease_over: bool,
 }
 
+/// What an init is made of.
+pub(super) struct Parts {
+    pub(super) keeper: Keeper,
+    pub(super) freezer: Freezer,
+    pub(super) reach: Reach,
+    pub(super) agent: Agent,
+    pub(super) log: Option<Log>,
+    pub(super) listener: UnixListener,
+    pub(super) children: OwnedFd,
+}
+
 /// What one look around found. Each is looked at in this order.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ready {
@@ -61,15 +70,8 @@ struct Ready {
 }
 
 impl Init {
-    pub(super) fn new(
-        incarnation: IncarnationId,
-        keeper: Keeper,
-        freezer: Freezer,
-        agent: Agent,
-        log: Option<Log>,
-        listener: UnixListener,
-        children: OwnedFd,
-    ) -> io::Result<Self> {
+    pub(super) fn new(incarnation: IncarnationId, parts: Parts) -> io::Result<Self> {
+        let Parts { keeper, freezer, reach, agent, log, listener, children } = parts;
         listener.set_nonblocking(true)?;
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         Ok(Self {
@@ -77,6 +79,7 @@ impl Init {
             boot_id: clock::boot_id(),
             keeper,
             freezer,
+            reach,
             agent,
             exit: None,
             log,
@@ -136,7 +139,7 @@ impl Init {
                 .as_ref()
                 .map(|connection| (connection.stream.as_fd(), input | flags(connection.has_more(), output))),
         );
-        let again = self.freezer.pending().then(|| timespec(AGAIN));
+        let again = self.freezer.again().map(timespec);
         if poll(&mut fds, again.as_ref()).is_err() {
             return Ready::default();
         }
@@ -283,8 +286,7 @@ impl Init {
             let by_signal = status.terminating_signal().map(|signal| 128 + signal);
             self.exit = Some(status.exit_status().or(by_signal).unwrap_or(-1));
             // Nothing of the payload runs unsupervised: what the agent left behind goes with it.
-            let _ = sys::signal_all_others(Signal::KILL);
-            let _ = self.freezer.bring(false);
+            self.kill_all();
         }
     }
 
@@ -329,11 +331,16 @@ impl Init {
         }
     }
 
-    /// What is frozen dies once it may run, and a namespace whose first process ends waits for all others:
-    /// so kill, thaw, leave, in this order.
-    fn end(&mut self) -> i32 {
-        let _ = sys::signal_all_others(Signal::KILL);
+    /// What is frozen dies once it may run: so kill, thaw, and see that it is done, in this order.
+    fn kill_all(&mut self) {
+        let _ = self.reach.signal(Signal::KILL);
         let _ = self.freezer.bring(false);
+        self.reach.kill();
+    }
+
+    /// A namespace whose first process ends waits for all others, so they are killed before.
+    fn end(&mut self) -> i32 {
+        self.kill_all();
         0
     }
 }

@@ -75,7 +75,7 @@ fn become_user() -> io::Result<()> {
 }
 
 /// Leaves open what the init owns, and its plan under [`PLAN_FD`]. Everything else closes on execution.
-fn hand_over(plan: LaunchPlan, carried: Carried) -> io::Result<()> {
+pub(super) fn hand_over(plan: LaunchPlan, carried: Carried) -> io::Result<()> {
     let number = |fd: OwnedFd| carry(fd).map(IntoRawFd::into_raw_fd);
     let freezer = match carried.freezer {
         Some(Freezer::V2 { freeze, events }) => {

@@ -4,10 +4,11 @@
 //! It enters the init's cgroup, binds `init.sock`, opens what only the host's side can open, makes a child in
 //! new namespaces, maps its ids, says its process id, and ends. The child goes on in [`inside`].
 
+pub(crate) mod bare;
 pub(crate) mod identity;
 mod inside;
 pub(crate) mod plan;
-mod root;
+pub(crate) mod root;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -17,7 +18,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use rustix::process::{WaitOptions, waitpid};
+use rustix::process::{Pid, WaitOptions, waitpid};
 
 use crate::cgroup::{FreezerPlace, Room};
 use crate::control::SOCKET;
@@ -74,6 +75,9 @@ fn launch() -> Result<(), Failure> {
     let mut plan: LaunchPlan = serde_json::from_slice(&text).stage("read the plan")?;
     let report: OwnedFd = rustix::io::fcntl_dupfd_cloexec(io::stdout(), 10).stage("keep the report")?;
     let carried = Carried::open(&mut plan, report)?;
+    if plan.bare {
+        return launch_bare(plan, carried);
+    }
     let identity = Identity::choose(&plan).stage("choose an identity")?;
     plan.facts.enforced(Facet::UserNamespace, format!("uid {}", identity.by));
     let (hold, mut release) = io::pipe().stage("make a pipe")?;
@@ -87,9 +91,32 @@ fn launch() -> Result<(), Failure> {
         Fork::Parent(pid) => {
             drop(hold);
             identity.give_to(pid).losing("map the ids", &BY_NAMESPACES)?;
-            let number = pid.as_raw_pid();
-            let start_ticks = Stat::read(number).map(|stat| stat.start_ticks).unwrap_or_default();
-            Report::Init { pid: number, start_ticks }.send(io::stdout()).stage("report the init")?;
+            report_init(pid)?;
+            release.write_all(b"g").stage("release the init")
+        }
+    }
+}
+
+/// Says who the init is, before it can end: its id is its own as long as the launcher has not collected it.
+fn report_init(pid: Pid) -> Result<(), Failure> {
+    let pid = pid.as_raw_pid();
+    let start_ticks = Stat::read(pid).map(|stat| stat.start_ticks).unwrap_or_default();
+    Report::Init { pid, start_ticks }.send(io::stdout()).stage("report the init")
+}
+
+fn launch_bare(plan: LaunchPlan, carried: Carried) -> Result<(), Failure> {
+    let (mut hold, mut release) = io::pipe().stage("make a pipe")?;
+    // SAFETY: this process has one thread; it was executed for this.
+    match unsafe { sys::fork(0) }.stage("make the init")? {
+        Fork::Child => {
+            drop(release);
+            match hold.read(&mut [0]) {
+                Ok(1) => bare::run(plan, carried),
+                Ok(_) | Err(_) => sys::exit_now(1),
+            }
+        }
+        Fork::Parent(pid) => {
+            report_init(pid)?;
             release.write_all(b"g").stage("release the init")
         }
     }

@@ -14,7 +14,7 @@ use crate::isolation::{Facet, Isolation};
 use crate::name::Name;
 
 /// What the launcher is told.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct LaunchPlan {
     pub(crate) name: Name,
     pub(crate) dir: PathBuf,
@@ -24,13 +24,16 @@ pub(crate) struct LaunchPlan {
     pub(crate) rooms: Vec<Room>,
     pub(crate) init_cgroup: Option<PathBuf>,
     pub(crate) freezer: Option<FreezerPlace>,
-    /// The facts about the cgroups.
+    /// The facts about the cgroups, and what an attempt before this one lost.
     pub(crate) facts: Isolation,
+    /// Make no namespaces: an attempt before this one could not.
+    pub(crate) bare: bool,
     pub(crate) payload: Payload,
 }
 
-/// What does not change on the way from the node to the init.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// What does not change on the way from the node to the init. It cannot print: the environment holds the
+/// agent's token.
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Payload {
     pub(crate) incarnation: IncarnationId,
     pub(crate) command: Vec<String>,
@@ -38,13 +41,23 @@ pub(crate) struct Payload {
     pub(crate) pids: u32,
     pub(crate) log_bytes: u64,
     pub(crate) allow_degraded: bool,
+    /// Set where the payload runs without namespaces.
+    pub(crate) bare: Option<Bare>,
+}
+
+/// What an init without namespaces has to know of the host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Bare {
+    pub(crate) dir: PathBuf,
+    pub(crate) exe: PathBuf,
+    pub(crate) name: Name,
 }
 
 /// The number under which the init finds its [`InitPlan`].
 pub(crate) const PLAN_FD: i32 = 3;
 
 /// What the init is told. Numbers are open descriptors that it owns from then on.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct InitPlan {
     pub(crate) listener: i32,
     pub(crate) report: i32,

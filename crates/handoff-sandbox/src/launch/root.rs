@@ -17,11 +17,11 @@ use super::identity::{INSIDE, Trees, clone_tree};
 use crate::sys::mount_setattr;
 
 /// Programs and libraries. Where the host has a symbolic link, so has the sandbox.
-const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+pub(crate) const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// What of the host's configuration is shown: the linker's cache, program choices, certificates, the time
 /// zone. No users, no hosts, no keys.
-const CONFIGURATION: [&str; 8] = [
+pub(crate) const CONFIGURATION: [&str; 8] = [
     "/etc/ld.so.cache",
     "/etc/alternatives",
     "/etc/ssl/certs",
@@ -32,7 +32,7 @@ const CONFIGURATION: [&str; 8] = [
     "/etc/localtime",
 ];
 
-const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+pub(crate) const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 
 /// What /proc shows of the whole machine that nobody inside needs, where it is there.
 const HIDDEN: [&str; 6] = ["kcore", "keys", "key-users", "timer_list", "sched_debug", "sysrq-trigger"];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use handoff_sandbox::control::{Cause, FromInit, Refused, ToInit};
 use handoff_sandbox::lease::{Declined, Grant, Reasons};
-use handoff_sandbox::{boot_id, boot_ms};
+use handoff_sandbox::{EXE_INSIDE, boot_id, boot_ms};
 
 use crate::world::{HEART, SOON, as_root_and_as_user, assert_beats, assert_still, client, eventually, size};
 
@@ -77,6 +77,19 @@ as_root_and_as_user! {
             assert_still(&spec);
             node.ask(&ToInit::Thaw, SOON).expect("answered");
         }
+    }
+
+    /// A parent that waits for its new-born child to become another program takes no signal, and is held by
+    /// its child's standing still. (Shells are in that state for a moment with every command.)
+    fn a_parent_in_vfork_counts_as_held(world) {
+        let spec = world.spec(&[EXE_INSIDE, "vfork"]);
+        world.start(&spec);
+        let mut node = client(&spec);
+        eventually("the child is there", || spec.workspace().join("here").exists());
+        let status = node.ask(&ToInit::Freeze, SOON).expect("answered");
+        assert!(status.frozen && status.refused.is_none(), "{status:?}");
+        let status = node.ask(&ToInit::Thaw, SOON).expect("answered");
+        assert!(!status.frozen && status.refused.is_none(), "{status:?}");
     }
 
     /// `go` needs a lease; other lines do not. A lease of another boot is none.

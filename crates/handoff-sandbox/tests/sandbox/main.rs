@@ -1,5 +1,6 @@
 //! Real sandboxes, made as root and as a plain user, and what holds in them.
 
+mod bare;
 mod control;
 mod isolation;
 mod lease;

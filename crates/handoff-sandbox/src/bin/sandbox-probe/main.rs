@@ -2,7 +2,7 @@
 //! lost.
 //!
 //! It answers the hidden subcommand as the product's binary does, so the tests start sandboxes with it; and
-//! from inside of one, `attempts` tries to get out and `hold`, `fork`, `spin` use up what a tier limits.
+//! from inside of one, `attempts` tries to get out and `hold`, `fork`, `spin`, `vfork` use up what a tier limits.
 
 mod attempts;
 mod loads;
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         ["hold", mebibytes] => loads::hold(number(mebibytes)),
         ["fork", most] => loads::fork(number(most)),
         ["spin", ms] => loads::spin(number(ms)),
+        ["vfork"] => loads::vfork(),
         ["start", name, dir] => start(name, Path::new(dir)),
         _ => probe(),
     };

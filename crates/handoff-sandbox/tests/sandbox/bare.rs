@@ -1,0 +1,138 @@
+//! A host that gives no namespaces: refused, or degraded when that was allowed, with everything said that is
+//! lost. The host is this one, seen from a user namespace that may have none below it.
+
+use std::fs;
+use std::process::Command;
+
+use handoff_sandbox::control::{FromInit, ToInit};
+use handoff_sandbox::{Driver, Facet, Spec, StartError};
+
+use crate::world::{SOON, World, assert_beats, assert_still, client, eventually, log, size};
+
+/// Whether this process is already in such a place.
+const THERE: &str = "HANDOFF_TEST_BARE";
+
+/// Runs a test in a place without namespaces.
+fn without_namespaces(test: &str, body: fn(&World)) {
+    if std::env::var_os(THERE).is_some() {
+        body(&World::new());
+        return;
+    }
+    let (_, module) = module_path!().split_once("::").expect("the crate's name comes first");
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "sh", "-c", script, "sh"]);
+    command.arg(std::env::current_exe().expect("a path"));
+    command.args([&format!("{module}::{test}"), "--exact", "--nocapture"]).env(THERE, "1");
+    let output = command.output().expect("unshare can be executed");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
+}
+
+const HEART: &str = "cd \"$W\"; while :; do printf x >> beats; sleep 0.01; done";
+
+fn script(world: &World, script: &str) -> Spec {
+    let mut spec = world.script(script);
+    spec.env.insert("W".to_owned(), "/workspace".to_owned());
+    spec.allow_degraded = true;
+    spec
+}
+
+#[test]
+fn it_is_refused_unless_degraded_is_allowed() {
+    without_namespaces("it_is_refused_unless_degraded_is_allowed", |world| {
+        let mut spec = script(world, HEART);
+        spec.allow_degraded = false;
+        let StartError::IsolationUnavailable(facts) = world.refused(&spec) else { panic!("another error") };
+        for facet in [Facet::UserNamespace, Facet::PidNamespace, Facet::ReadOnlyRoot, Facet::NoNetwork] {
+            let why = facts.get(facet).to_string();
+            assert!(why.starts_with("lost: make namespaces: "), "{facet}: {why}");
+        }
+        world.assert_gone(&spec);
+        assert!(!world.driver.probe().holds(Facet::UserNamespace));
+    });
+}
+
+#[test]
+fn what_is_left_still_confines() {
+    without_namespaces("what_is_left_still_confines", |world| {
+        let outside = world.path("secret");
+        fs::write(&outside, "s").expect("it is ours");
+        let mut spec = script(
+            world,
+            "cd \"$W\"; cat \"$SECRET\" > read; printf x > \"$SECRET\"; printf x > \"$TMPDIR/t\" && echo tmp >> ok; \
+             ls \"$TOP\" && echo listed; printf x > \"$STATE/s\" && echo state >> ok; \
+             python3 -c 'import socket; socket.socket(socket.AF_INET)' && echo inet >> ok; \
+             mount -t tmpfs x \"$W\" && echo mounted >> ok; grep -E 'NoNewPrivs|Seccomp:' /proc/self/status >> ok; echo end >> ok; sleep 600",
+        );
+        spec.env.insert("SECRET".to_owned(), outside.display().to_string());
+        spec.env.insert("TOP".to_owned(), spec.dir.display().to_string());
+        spec.env.insert("STATE".to_owned(), "/handoff/state".to_owned());
+        let facts = world.start(&spec).isolation;
+        for facet in [Facet::Seccomp, Facet::Landlock, Facet::NoNewPrivs, Facet::Setsid, Facet::Freeze] {
+            assert!(facts.holds(facet), "{facts}");
+        }
+        assert!(facts.losses().count() >= 9, "{facts}");
+        let ok = || fs::read_to_string(spec.workspace().join("ok")).unwrap_or_default();
+        eventually("the script is done", || ok().ends_with("end\n"));
+        assert_eq!(ok(), "tmp\nstate\nNoNewPrivs:\t1\nSeccomp:\t2\nend\n", "{}", log(&spec));
+        assert_eq!(size(&spec, "read"), 0);
+        assert_eq!(fs::read(&outside).expect("it is ours"), b"s");
+        assert!(!log(&spec).contains("listed"), "{}", log(&spec));
+    });
+}
+
+#[test]
+fn processes_that_leave_their_session_are_held_and_ended_too() {
+    without_namespaces("processes_that_leave_their_session_are_held_and_ended_too", |world| {
+        let spec = script(world, "setsid sh -c 'setsid sh -c \"$HEART\" & exit' & sleep 0.2; exec sleep 600");
+        let mut spec = spec;
+        spec.env.insert("HEART".to_owned(), HEART.to_owned());
+        let started = world.start(&spec);
+        assert_beats(&spec);
+        let mut node = client(&spec);
+        assert!(node.ask(&ToInit::Freeze, SOON).expect("answered").frozen);
+        assert_still(&spec);
+        assert!(!node.ask(&ToInit::Thaw, SOON).expect("answered").frozen);
+        assert_beats(&spec);
+        assert!(node.kill(SOON).expect("connected"));
+        assert!(started.init.ends_within(SOON));
+        assert_still(&spec);
+        world.driver.teardown(&spec.name, &spec.dir).expect("all of it goes");
+        world.assert_gone(&spec);
+    });
+}
+
+#[test]
+fn orphans_of_a_killed_init_are_found_by_their_mark() {
+    without_namespaces("orphans_of_a_killed_init_are_found_by_their_mark", |world| {
+        let spec = script(world, HEART);
+        let mut spec = spec;
+        spec.command[2] = "(setsid sh -c \"$HEART\" &) ; exec sleep 600".to_owned();
+        spec.env.insert("HEART".to_owned(), HEART.to_owned());
+        let started = world.start(&spec);
+        assert_beats(&spec);
+        let pid = rustix::process::Pid::from_raw(started.init.pid).expect("a process id");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is ours");
+        assert!(started.init.ends_within(SOON));
+        assert_beats(&spec);
+        world.driver.teardown(&spec.name, &spec.dir).expect("all of it goes");
+        assert_still(&spec);
+        world.assert_gone(&spec);
+    });
+}
+
+#[test]
+fn the_end_of_the_agent_ends_the_rest() {
+    without_namespaces("the_end_of_the_agent_ends_the_rest", |world| {
+        let mut spec = script(world, "(setsid sh -c \"$HEART\" &) ; sleep 0.2; exit 4");
+        spec.env.insert("HEART".to_owned(), HEART.to_owned());
+        world.start(&spec);
+        let mut node = client(&spec);
+        eventually("the end is told", || {
+            matches!(node.next(SOON).expect("the init lives"), Some(FromInit::Exited { code: 4 }))
+        });
+        assert_still(&spec);
+    });
+}
