@@ -22,7 +22,9 @@ pub struct Limits {
     pub calls: usize,
     /// Abandoned calls of one destination that are read to their end at a time.
     pub drains: usize,
-    /// Milliseconds until an upstream must have accepted the connection.
+    /// Milliseconds until an upstream must have accepted the connection. Less than the third of a lease that
+    /// lies between the moment an agent is frozen and the moment somebody else may run: a call that was let
+    /// out just before the one has left before the other.
     pub connect_ms: u64,
     /// Milliseconds until the head of its answer must have come.
     pub first_byte_ms: u64,
@@ -44,7 +46,7 @@ impl Default for Limits {
             floor_max_tokens: 256,
             calls: 64,
             drains: 16,
-            connect_ms: 10_000,
+            connect_ms: 5_000,
             first_byte_ms: 600_000,
             idle_ms: 120_000,
             call_ms: 1_200_000,

@@ -164,6 +164,19 @@ fn the_wind_down_never_costs_more_than_its_reserve_over_all_epochs() {
 }
 
 #[test]
+fn that_a_raised_limit_does_not_fit_a_tick_either_is_news() {
+    let mut meter = given(1_000_000, "0");
+    let sealed = meter.seal();
+    assert!(matches!(sealed.as_slice(), [Record::Sealed { usage }] if usage.limit_usd == Some(usd("0"))));
+    meter.acknowledge(2, 1).expect("there is one");
+    assert!(meter.seal().is_empty());
+    meter.raise_limit(2, usd("0.0009")).expect("known");
+    let sealed = meter.seal();
+    let [Record::Sealed { usage }] = sealed.as_slice() else { panic!("{sealed:?}") };
+    assert_eq!((usage.seq, usage.exhausted, usage.limit_usd), (2, true, Some(usd("0.0009"))));
+}
+
+#[test]
 fn free_compute_is_never_exhausted() {
     let mut meter = given(0, "0");
     meter.elapse(1_000_000, UNTIL);
@@ -398,7 +411,9 @@ proptest! {
             if let Some(before) = before {
                 prop_assert!(usage.totals.covers(&before.totals));
                 prop_assert!(!before.closing, "nothing comes after a closing report");
-                let said = |usage: &handoff_protocol::node::Usage| (usage.totals, usage.closing, usage.exhausted);
+                let said = |usage: &handoff_protocol::node::Usage| {
+                    (usage.totals, usage.closing, usage.exhausted, usage.limit_usd)
+                };
                 prop_assert_ne!(said(usage), said(&before), "a number rises only when something changed");
             }
         }
