@@ -72,8 +72,19 @@ pub(crate) struct Folded {
     /// One for each command, in order.
     pub(crate) answers: Vec<Result<Applied, LedgerError>>,
     pub(crate) changes: Changes,
-    /// The transfers that commands named and that exist, for the audit log.
-    pub(crate) known: BTreeSet<TransferKey>,
+    /// The states as they are now.
+    pub(crate) states: BTreeMap<SessionKey, State>,
+}
+
+impl Folded {
+    /// The transfer that a command names, if there is one.
+    pub(crate) fn named(&self, envelope: &Envelope) -> Option<TransferId> {
+        let named = envelope.command.transfer()?;
+        let holds = |((project, _), state): (&SessionKey, &State)| {
+            *project == envelope.project && state.transfers.contains_key(&named)
+        };
+        self.states.iter().any(holds).then_some(named)
+    }
 }
 
 /// Decides a batch at this time.
@@ -83,8 +94,8 @@ pub(crate) fn fold(policy: &Policy, now: Timestamp, loaded: Loaded, envelopes: &
     let changes = Changes::new(now);
     let mut fold = Fold { policy, now, loaded, homes, changes, authorizations: BTreeMap::new() };
     let answers = envelopes.iter().map(|envelope| fold.answer(envelope)).collect();
-    let known = fold.homes.keys().copied().collect();
-    Folded { answers, changes: fold.finish(&before), known }
+    let (changes, states) = fold.finish(&before);
+    Folded { answers, changes, states }
 }
 
 struct Fold<'a> {
@@ -236,18 +247,20 @@ impl Fold<'_> {
     }
 
     /// Compares what is with what was loaded.
-    fn finish(mut self, before: &BTreeMap<SessionKey, State>) -> Changes {
+    fn finish(mut self, before: &BTreeMap<SessionKey, State>) -> (Changes, BTreeMap<SessionKey, State>) {
         let nothing = State::default();
-        for (key, state) in self.loaded.states {
-            let was = before.get(&key).unwrap_or(&nothing);
-            if let Some(after) = state.session.filter(|session| was.session.as_ref() != Some(session)) {
+        for (key, state) in &self.loaded.states {
+            let was = before.get(key).unwrap_or(&nothing);
+            if let Some(after) =
+                state.session.as_ref().filter(|session| was.session.as_ref() != Some(*session))
+            {
                 let before = was.session.as_ref().map(|session| session.version);
-                self.changes.sessions.push(SessionChange { before, after });
+                self.changes.sessions.push(SessionChange { before, after: after.clone() });
             }
-            for (id, after) in state.transfers {
-                let before = was.transfers.get(&id);
-                if before != Some(&after) {
-                    let before = before.cloned();
+            for (id, after) in &state.transfers {
+                let before = was.transfers.get(id);
+                if before != Some(after) {
+                    let (before, after) = (before.cloned(), after.clone());
                     self.changes.transfers.push(TransferChange { project: key.0, before, after });
                 }
             }
@@ -257,7 +270,7 @@ impl Fold<'_> {
             (TransferId, Authorization),
         )| AuthorizationChange { project, transfer, authorization };
         self.changes.authorizations.extend(self.authorizations.into_iter().map(changed));
-        self.changes
+        (self.changes, self.loaded.states)
     }
 }
 

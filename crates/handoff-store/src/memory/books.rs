@@ -103,15 +103,15 @@ impl Books {
     }
 
     /// Writes what changed.
-    pub(super) fn write(&mut self, changes: Changes) {
-        for change in changes.sessions {
-            self.sessions.insert((change.after.project, change.after.id), change.after);
+    pub(super) fn write(&mut self, changes: &Changes) {
+        for change in &changes.sessions {
+            self.sessions.insert((change.after.project, change.after.id), change.after.clone());
         }
-        for change in changes.transfers {
-            self.transfers.insert((change.project, change.after.id), change.after);
+        for change in &changes.transfers {
+            self.transfers.insert((change.project, change.after.id), change.after.clone());
         }
         self.tokens.extend(changes.tokens.iter().map(|spent| (spent.project, spent.token)));
-        self.requests.extend(changes.requests);
+        self.requests.extend(changes.requests.iter().cloned());
         self.record(&changes.rows);
     }
 
@@ -122,8 +122,8 @@ impl Books {
             let last = self.chains.get(&key).and_then(|chain| chain.last());
             (key, last.map_or(Head::NONE, |last| Head { link: last.link, hash: last.hash }))
         };
-        let heads = rows.iter().map(head).collect();
-        for linked in chain::link(rows, heads) {
+        let mut heads = rows.iter().map(head).collect();
+        for linked in chain::link(rows, &mut heads) {
             self.chains.entry((linked.row.project, linked.row.transfer)).or_default().push(linked);
         }
     }

@@ -19,7 +19,7 @@ use handoff_protocol::{Digest, NodeId, ProjectId, SessionId, Timestamp, Transfer
 use self::books::Books;
 use crate::chain::Verifier;
 use crate::clock::{StoreClock, StoreTime};
-use crate::fold::{self, Folded, Wanted};
+use crate::fold::{self, Wanted};
 use crate::refusals::Refusals;
 use crate::revision::Revision;
 use crate::rows::{Linked, Row};
@@ -58,19 +58,18 @@ impl MemoryLedger {
         let mut desk = self.desk();
         let loaded = desk.books.load(&Wanted::of(envelopes));
         let now = self.time.now();
-        let Folded { answers, changes, known } = fold::fold(&self.policy, now, loaded, envelopes);
-        if changes.is_seen() {
+        let folded = fold::fold(&self.policy, now, loaded, envelopes);
+        if folded.changes.is_seen() {
             self.revision.raise();
         }
-        desk.books.write(changes);
-        for (envelope, answer) in envelopes.iter().zip(&answers) {
+        desk.books.write(&folded.changes);
+        for (envelope, answer) in envelopes.iter().zip(&folded.answers) {
             if let Err(error) = answer {
-                let named = envelope.command.transfer().filter(|id| known.contains(&(envelope.project, *id)));
-                let row = desk.refusals.row(envelope, error, named, now);
+                let row = desk.refusals.row(envelope, error, folded.named(envelope), now);
                 desk.books.record(row.as_slice());
             }
         }
-        answers
+        folded.answers
     }
 }
 

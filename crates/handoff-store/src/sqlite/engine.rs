@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use handoff_core::Policy;
-use handoff_core::ledger::{Envelope, LedgerError};
+use handoff_core::ledger::{AuditEntry, Envelope, LedgerError};
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
+use super::cache::Cache;
 use super::open::{self, OpenOptions, Opened};
 use super::readers::Readers;
 use super::writer::{Answers, Job, Writer};
@@ -51,6 +52,7 @@ impl Engine {
             time: Arc::clone(&time),
             revision: Arc::clone(&revision),
             refusals: Refusals::default(),
+            cache: Cache::default(),
         };
         let builder = std::thread::Builder::new().name("handoff-store-writer".to_owned());
         let writer = builder.spawn(move || writer.run(waiting)).map_err(unavailable)?;
@@ -69,7 +71,14 @@ impl Engine {
         }
     }
 
-    /// Writes something else, in a transaction of its own.
+    /// Records what no command did.
+    pub(super) async fn record(&self, entry: AuditEntry) -> Result<(), LedgerError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Job::Record { entry, answer }).await?;
+        Ok(answered.await.map_err(|_| Failure::Closed)??)
+    }
+
+    /// Writes something that is about no session or chain, in a transaction of its own.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,

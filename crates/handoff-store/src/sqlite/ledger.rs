@@ -18,9 +18,8 @@ use handoff_protocol::{Digest, NodeId, ProjectId, SessionId, Timestamp, Transfer
 use super::blobs::{BlobLimits, SqliteBlobs};
 use super::engine::Engine;
 use super::open::OpenOptions;
-use super::{assignment_row, list, node_row, project_row, record_row, session_row, snapshot_row, write};
+use super::{assignment_row, list, node_row, project_row, record_row, session_row, snapshot_row};
 use crate::failure::{Failure, OpenError};
-use crate::rows::Row;
 
 /// The registry in one SQLite file, which one process has open at a time.
 ///
@@ -115,11 +114,7 @@ impl Ledger for SqliteLedger {
     }
 
     async fn record(&self, entry: AuditEntry) -> Result<(), LedgerError> {
-        let time = Arc::clone(&self.engine.time);
-        let record = move |connection: &rusqlite::Connection| {
-            write::record(connection, &[Row::of_entry(entry, time.now())])
-        };
-        self.engine.write(record).await
+        self.engine.record(entry).await
     }
 
     async fn register_node(&self, node: NodeRecord) -> Result<(), LedgerError> {

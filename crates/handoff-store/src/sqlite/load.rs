@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use handoff_core::state::State;
 use handoff_core::transfer::Transfer;
 use handoff_protocol::{ProjectId, SessionId, TransferId};
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 
+use super::cache::Cache;
 use super::cells;
 use super::{
     assignment_row, authorization_row, budget_row, epoch_row, record_row, request_row, session_row,
@@ -21,19 +22,26 @@ const HOME: &str = "SELECT session_id FROM transfers WHERE project_id = ?1 AND t
 const UNCLOSED: &str = "SELECT transfer_id FROM transfers
     WHERE project_id = ?1 AND session_id = ?2 AND ledger_closed = 0";
 
-/// What the store knows of what is wanted.
-pub(super) fn load(connection: &Connection, wanted: &Wanted) -> Result<Loaded, Failure> {
+/// What the store knows of what is wanted. What is taken out of the cache is put back by whoever commits.
+pub(super) fn load(connection: &Connection, wanted: &Wanted, cache: &mut Cache) -> Result<Loaded, Failure> {
     let mut loaded = Loaded::default();
     let mut sessions: BTreeMap<SessionKey, Vec<TransferId>> =
         wanted.sessions.iter().map(|key| (*key, Vec::new())).collect();
     for (project, transfer) in &wanted.transfers {
-        if let Some(session) = home(connection, *project, *transfer)? {
+        let known = cache.home((*project, *transfer));
+        let session =
+            known.map_or_else(|| home(connection, *project, *transfer), |session| Ok(Some(session)))?;
+        if let Some(session) = session {
             sessions.entry((*project, session)).or_default().push(*transfer);
         }
     }
-    for ((project, session), named) in sessions {
-        if let Some(state) = state(connection, project, session, &named)? {
-            loaded.states.insert((project, session), state);
+    for (key, named) in sessions {
+        let known = match cache.take(key) {
+            Some(state) => Some((state, named)),
+            None => state(connection, key, named)?,
+        };
+        if let Some((state, named)) = known {
+            loaded.states.insert(key, with_transfers(connection, key, state, named)?);
         }
     }
     for key in &wanted.requests {
@@ -60,29 +68,37 @@ fn home(
     cells::one(connection, HOME, [project.to_string(), transfer.to_string()], |cells| cells.id())
 }
 
-/// A session with its pending and live transfer, those that are not closed, those that were named, and those
-/// that these were carved from.
+/// A session without transfers, and the transfers to read: its pending and live one, those that are not closed,
+/// and those that were named.
 fn state(
     connection: &Connection,
-    project: ProjectId,
-    session: SessionId,
-    named: &[TransferId],
-) -> Result<Option<State>, Failure> {
+    (project, session): SessionKey,
+    mut named: Vec<TransferId>,
+) -> Result<Option<(State, Vec<TransferId>)>, Failure> {
     let Some(found) = session_row::load(connection, project, session)? else { return Ok(None) };
-    let keys = params![project.to_string(), session.to_string()];
-    let mut left = cells::all(connection, UNCLOSED, keys, |cells| cells.id())?;
-    left.extend(named.iter().copied().chain(found.pending).chain(found.live));
-    let mut transfers = BTreeMap::new();
+    let key = [project.to_string(), session.to_string()];
+    named.extend(cells::all(connection, UNCLOSED, key, |cells| cells.id::<TransferId>())?);
+    named.extend(found.pending.into_iter().chain(found.live));
+    Ok(Some((State { session: Some(found), ..State::default() }, named)))
+}
+
+/// Adds transfers to a state, and those that they were carved from.
+fn with_transfers(
+    connection: &Connection,
+    (project, session): SessionKey,
+    mut state: State,
+    mut left: Vec<TransferId>,
+) -> Result<State, Failure> {
     while let Some(id) = left.pop() {
-        if transfers.contains_key(&id) {
+        if state.transfers.contains_key(&id) {
             continue;
         }
         let there = transfer(connection, project, id)?;
         let there = there.ok_or_else(|| Failure::Broken(format!("transfer {id} of session {session}")))?;
         left.extend(there.budget.and_then(|budget| budget.carved).map(|carved| carved.from));
-        transfers.insert(id, there);
+        state.transfers.insert(id, there);
     }
-    Ok(Some(State { session: Some(found), transfers, rooms: BTreeMap::new() }))
+    Ok(state)
 }
 
 /// A transfer with all that hangs on it.
@@ -110,6 +126,11 @@ pub(super) fn transfer(
 pub(super) fn heads(
     connection: &Connection,
     chains: impl IntoIterator<Item = ChainKey>,
+    cache: &Cache,
 ) -> Result<BTreeMap<ChainKey, Head>, Failure> {
-    chains.into_iter().map(|chain| Ok((chain, record_row::head(connection, chain)?))).collect()
+    let head = |chain| match cache.head(chain) {
+        Some(head) => Ok((chain, head)),
+        None => Ok((chain, record_row::head(connection, chain)?)),
+    };
+    chains.into_iter().map(head).collect()
 }

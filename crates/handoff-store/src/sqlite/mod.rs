@@ -7,6 +7,7 @@ mod assignment_row;
 mod authorization_row;
 mod blobs;
 mod budget_row;
+mod cache;
 mod cells;
 mod engine;
 mod epoch_row;

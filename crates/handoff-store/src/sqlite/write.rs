@@ -1,21 +1,25 @@
 //! Writes what a batch changed, one statement per row.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use handoff_core::ledger::LedgerError;
 use rusqlite::Connection;
 
+use super::cache::Cache;
 use super::{
     assignment_row, authorization_row, budget_row, epoch_row, load, project_row, record_row, request_row,
     session_row, token_row, transfer_row,
 };
-use crate::chain::{self, ChainKey};
+use crate::chain::{self, ChainKey, Head};
 use crate::changes::{Changes, TransferChange};
 use crate::failure::Failure;
 use crate::rows::Row;
 
+/// The last rows of the chains that were written to.
+pub(super) type Heads = BTreeMap<ChainKey, Head>;
+
 /// Writes all of it, or fails and leaves the transaction to be rolled back.
-pub(super) fn write(connection: &Connection, changes: &Changes) -> Result<(), Failure> {
+pub(super) fn write(connection: &Connection, changes: &Changes, cache: &Cache) -> Result<Heads, Failure> {
     let at = changes.at;
     for project in changes.projects() {
         project_row::touch(connection, project, at)?;
@@ -43,25 +47,25 @@ pub(super) fn write(connection: &Connection, changes: &Changes) -> Result<(), Fa
     for request in &changes.requests {
         request_row::write(connection, request, at)?;
     }
-    chained(connection, &changes.rows)
+    chained(connection, &changes.rows, cache)
 }
 
 /// Appends rows about things that no command did.
-pub(super) fn record(connection: &Connection, rows: &[Row]) -> Result<(), Failure> {
+pub(super) fn record(connection: &Connection, rows: &[Row], cache: &Cache) -> Result<Heads, Failure> {
     for row in rows {
         project_row::touch(connection, row.project, row.at)?;
     }
-    chained(connection, rows)
+    chained(connection, rows, cache)
 }
 
 /// Appends rows to their chains.
-fn chained(connection: &Connection, rows: &[Row]) -> Result<(), Failure> {
+fn chained(connection: &Connection, rows: &[Row], cache: &Cache) -> Result<Heads, Failure> {
     let chains: BTreeSet<ChainKey> = rows.iter().map(|row| (row.project, row.transfer)).collect();
-    let heads = load::heads(connection, chains)?;
-    for linked in chain::link(rows, heads) {
+    let mut heads = load::heads(connection, chains, cache)?;
+    for linked in chain::link(rows, &mut heads) {
         record_row::write(connection, &linked)?;
     }
-    Ok(())
+    Ok(heads)
 }
 
 /// The order in which the keys "one pending" and "one live" hold after every statement: whoever is over first,

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use handoff_core::Policy;
-use handoff_core::ledger::{Applied, Envelope, LedgerError};
+use handoff_core::ledger::{Applied, AuditEntry, Envelope, LedgerError};
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{load, write};
+use super::cache::Cache;
+use super::load;
+use super::write::{self, Heads};
 use crate::clock::StoreTime;
 use crate::failure::Failure;
 use crate::fold::{self, Folded, Wanted};
@@ -33,7 +35,14 @@ pub(super) enum Job {
         /// Gets one answer for each.
         answer: oneshot::Sender<Answers>,
     },
-    /// Another write, in a transaction of its own.
+    /// An audit row that no command writes.
+    Record {
+        /// What it says.
+        entry: AuditEntry,
+        /// Gets the outcome.
+        answer: oneshot::Sender<Result<(), Failure>>,
+    },
+    /// Another write, in a transaction of its own. It touches no session, transfer or chain.
     Write(Box<dyn FnOnce(&mut Connection) + Send>),
 }
 
@@ -43,6 +52,7 @@ pub(super) struct Writer {
     pub(super) time: Arc<StoreTime>,
     pub(super) revision: Arc<Revision>,
     pub(super) refusals: Refusals,
+    pub(super) cache: Cache,
 }
 
 impl Writer {
@@ -60,6 +70,11 @@ impl Writer {
                         if commands < BATCH {
                             next = jobs.try_recv().ok();
                         }
+                    }
+                    Job::Record { entry, answer } => {
+                        self.apply(std::mem::take(&mut waiting));
+                        let row = Row::of_entry(entry, self.time.now());
+                        let _ = answer.send(guard::run(|| self.record(&[row])));
                     }
                     Job::Write(work) => {
                         self.apply(std::mem::take(&mut waiting));
@@ -107,46 +122,53 @@ impl Writer {
     }
 
     fn attempt(&mut self, envelopes: &[Envelope]) -> Result<Answers, Failure> {
-        let folded = guard::run(|| self.transact(envelopes))?;
-        let Folded { answers, changes, known } = folded;
-        if changes.is_seen() {
+        let (folded, heads) = match guard::run(|| self.transact(envelopes)) {
+            Ok(done) => done,
+            Err(failure) => {
+                self.cache.clear();
+                return Err(failure);
+            }
+        };
+        if folded.changes.is_seen() {
             self.revision.raise();
         }
-        let now = changes.at;
         let mut refused = Vec::new();
-        for (envelope, answer) in envelopes.iter().zip(&answers) {
+        for (envelope, answer) in envelopes.iter().zip(&folded.answers) {
             if let Err(error) = answer {
-                let named = envelope.command.transfer().filter(|id| known.contains(&(envelope.project, *id)));
-                refused.extend(self.refusals.row(envelope, error, named, now));
+                let named = folded.named(envelope);
+                refused.extend(self.refusals.row(envelope, error, named, folded.changes.at));
             }
         }
+        self.cache.put(folded.states);
+        self.cache.put_heads(heads);
         if !refused.is_empty()
             && let Err(failure) = self.record(&refused)
         {
             tracing::warn!(error = %failure, "refusals could not be recorded");
         }
-        Ok(answers)
+        Ok(folded.answers)
     }
 
     /// Loads, decides and writes in one transaction. An error rolls it back.
-    fn transact(&mut self, envelopes: &[Envelope]) -> Result<Folded, Failure> {
+    fn transact(&mut self, envelopes: &[Envelope]) -> Result<(Folded, Heads), Failure> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let loaded = load::load(&transaction, &Wanted::of(envelopes))?;
+        let loaded = load::load(&transaction, &Wanted::of(envelopes), &mut self.cache)?;
         // Read after the lock is held, so that decisions and times have the same order.
         let now = self.time.now();
         let folded = fold::fold(&self.policy, now, loaded, envelopes);
         if folded.changes.is_empty() {
-            return Ok(folded);
+            return Ok((folded, Heads::new()));
         }
-        write::write(&transaction, &folded.changes)?;
+        let heads = write::write(&transaction, &folded.changes, &self.cache)?;
         transaction.commit()?;
-        Ok(folded)
+        Ok((folded, heads))
     }
 
     fn record(&mut self, rows: &[Row]) -> Result<(), Failure> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        write::record(&transaction, rows)?;
+        let heads = write::record(&transaction, rows, &self.cache)?;
         transaction.commit()?;
+        self.cache.put_heads(heads);
         Ok(())
     }
 }
