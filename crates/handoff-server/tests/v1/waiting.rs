@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use handoff_protocol::listing::{EventQuery, ViewQuery};
 use handoff_protocol::node::{Decline, Want};
-use handoff_protocol::request::{Activate, Operation, Push, Refresh, Terminate};
+use handoff_protocol::request::{Activate, Operation, Push, Refresh, ReportUsage, Terminate};
 use handoff_protocol::{ErrorCode, Status, TransferId};
 use handoff_testkit::wait;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 
-use crate::world::{Node, PATIENCE, World, minimal, refused};
+use crate::world::{Node, PATIENCE, World, amount, keys, minimal, refused};
 
 async fn activation(world: &World, transfer: TransferId, wait_ms: u64) -> Activate {
     let token = Some(world.token(transfer, Operation::Activate).await);
@@ -115,6 +115,55 @@ async fn a_caller_that_disconnects_cancels_nothing() {
     let again = Activate { request_id: Some("activate".parse().expect("an id")), token: None, wait_ms: None };
     assert_eq!(refused(world.client.activate(transfer, again).await), ErrorCode::NotResumed);
     world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_disconnect_lose_nothing_and_are_billed_once() {
+    let world = World::new().await;
+    let node = world.node(1).await;
+    let (view, _) = world.active(&node).await;
+    let spend = |number: u32| ReportUsage {
+        request_id: Some(format!("spend-{number}").parse().expect("an id")),
+        cost_usd: amount("0.001"),
+        detail: None,
+    };
+    for number in 0..60 {
+        let body = serde_json::to_string(&spend(number)).expect("plain data");
+        let request = format!(
+            "POST /v1/transfers/{}/report-usage HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+            view.transfer,
+            body.len()
+        );
+        let mut stream = UnixStream::connect(world.socket()).await.expect("connects");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        drop(stream);
+    }
+    for number in 0..60 {
+        world.client.report_usage(view.transfer, spend(number)).await.expect("answered");
+    }
+    let after = world.client.transfer(view.transfer, Default::default()).await.expect("there");
+    assert_eq!(after.budget.expect("provisioned").spent_usd, amount("0.06"));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_use_case_that_panics_is_an_internal_error_and_the_next_one_works() {
+    let world = World::new().await;
+    let blobs = handoff_snapshot::DirectoryBlobs::open(world.home.path().join("b"), 0).expect("opens");
+    let config = handoff_service::ServiceConfig::new("cp", world.policy.clone(), keys());
+    let ledger = std::sync::Arc::clone(&world.ledger);
+    let stopping = tokio_util::sync::CancellationToken::new();
+    let service = handoff_service::Service::new(ledger, std::sync::Arc::new(blobs), config, stopping);
+    let service = service.await.expect("a service");
+    let failed = service.detached(async { Err::<(), _>(panic_in_a_use_case()) }).await;
+    assert_eq!(failed.expect_err("it panicked").code(), ErrorCode::Internal);
+    assert_eq!(service.detached(async { Ok(7) }).await.expect("fine"), 7);
+    drop(service);
+    world.stop().await;
+}
+
+fn panic_in_a_use_case() -> handoff_service::ServiceError {
+    panic!("on purpose")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
