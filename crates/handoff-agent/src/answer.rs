@@ -3,7 +3,7 @@
 //! not know stay in the message.
 
 use crate::message::quoted;
-use crate::scan;
+use handoff_protocol::scan;
 
 /// Token counts that a provider stated, for people; the gateway's meter is the one that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) mod channel;
 
-pub use channel::{Control, inherited};
+pub use channel::Control;
 
 /// The most bytes of one line, in either direction.
 pub const LINE_BYTES: usize = 1 << 20;

@@ -20,7 +20,6 @@ mod options;
 mod outgoing;
 pub mod registry;
 mod retry;
-mod scan;
 mod self_snapshot;
 mod session;
 mod sse;

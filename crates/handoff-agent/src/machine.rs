@@ -8,13 +8,14 @@
 use std::collections::VecDeque;
 
 use handoff_protocol::document::TurnState;
-use handoff_protocol::session_dir::{Boundary, Standing};
+use handoff_protocol::session_dir::Boundary;
 
-use crate::control::{Activity, Freeze, FromAgent, Holder, Status, ToAgent};
+use crate::control::{Activity, Freeze, FromAgent, Status, ToAgent};
 use crate::message::{INTERRUPTED, ToolCall, tool_result, user};
 use crate::retry::{Failure, Retry};
 use crate::self_snapshot::{self, Request};
 
+mod halt;
 mod types;
 
 pub use types::{Effect, Event, ExitReason, Recovered};
@@ -194,13 +195,7 @@ impl Machine {
             ToAgent::Go { epoch } => self.go(epoch, out),
             ToAgent::Quiesce { within_ms, freeze } => self.quiesce(within_ms, freeze, out),
             ToAgent::Resume { holder } => self.resume(holder, out),
-            ToAgent::Retire { session_id, transfer_id } => {
-                self.cancel(out);
-                self.gate = Gate::Ended;
-                out.push(Effect::WriteStanding(Standing::Retired { session_id, transfer_id }));
-                out.push(Effect::Tell(FromAgent::Retired));
-                out.push(Effect::Stop(ExitReason::Retired));
-            }
+            ToAgent::Retire { session_id, transfer_id } => self.retire(session_id, transfer_id, out),
             ToAgent::Status => out.push(Effect::Tell(FromAgent::Status(self.status()))),
             ToAgent::Say { text } => self.said(text, out),
             ToAgent::SnapshotDone { call_id, outcome } => self.snapshot_done(&call_id, outcome, out),
@@ -217,102 +212,6 @@ impl Machine {
         }
     }
 
-    fn quiesce(&mut self, within_ms: u64, freeze: Option<Freeze>, out: &mut Out) {
-        if self.gate != Gate::Open {
-            // Nothing is going on, and nothing may: the answer is true already.
-            return self.hold(freeze, out);
-        }
-        self.quiesce = Some(freeze.or(self.quiesce.flatten()));
-        match self.doing {
-            Doing::Model | Doing::Tool if within_ms > 0 => {
-                self.deadline += 1;
-                out.push(Effect::Deadline { ticket: self.deadline, within_ms });
-            }
-            Doing::Model | Doing::Tool => self.interrupt(out),
-            Doing::Waiting(_) | Doing::Nothing => {
-                self.cancel(out);
-                self.advance(out);
-            }
-            Doing::Snapshot => self.hold_at_boundary(out),
-        }
-    }
-
-    fn deadline_over(&mut self, out: &mut Out) {
-        if self.quiesce.is_some() {
-            self.interrupt(out);
-        }
-    }
-
-    /// Breaks off what is running, closes what is open, and stops at the boundary that this makes.
-    fn interrupt(&mut self, out: &mut Out) {
-        self.cancel(out);
-        self.close_all(out);
-        self.advance(out);
-    }
-
-    fn close_all(&mut self, out: &mut Out) {
-        while !self.open.is_empty() {
-            self.close_first(INTERRUPTED, out);
-        }
-    }
-
-    /// Ends whatever is going on outside, without a trace of it.
-    fn cancel(&mut self, out: &mut Out) {
-        match std::mem::replace(&mut self.doing, Doing::Nothing) {
-            Doing::Model => out.push(Effect::CancelModel),
-            Doing::Tool => out.push(Effect::CancelTool),
-            Doing::Waiting(_) | Doing::Snapshot | Doing::Nothing => {}
-        }
-        self.ticket += 1;
-    }
-
-    fn hold_at_boundary(&mut self, out: &mut Out) {
-        let Some(freeze) = self.quiesce.take() else { return };
-        self.write_boundary(out);
-        self.gate = Gate::Held(None);
-        self.hold(freeze, out);
-    }
-
-    fn hold(&mut self, freeze: Option<Freeze>, out: &mut Out) {
-        let before = match self.gate {
-            Gate::Held(before) => before,
-            Gate::Shut | Gate::Open | Gate::Ended => None,
-        };
-        if let Some(Freeze { session_id, transfer_id, epoch }) = freeze.filter(|_| freeze != before) {
-            // The same freeze is not written again: the file may hold the nonce of a return by now.
-            let standing = Standing::Frozen { session_id, transfer_id, epoch, nonce: None };
-            out.push(Effect::WriteStanding(standing));
-        }
-        let frozen = freeze.or(before);
-        // A loop that never got its `go` stays shut; what it stands at is its snapshot.
-        if matches!(self.gate, Gate::Held(_)) {
-            self.gate = Gate::Held(frozen);
-        }
-        let boundary = self.durable.clone();
-        out.push(Effect::Tell(FromAgent::Quiesced { boundary, frozen: frozen.is_some() }));
-    }
-
-    fn resume(&mut self, holder: Option<Holder>, out: &mut Out) {
-        if matches!(self.gate, Gate::Held(Some(_))) && holder.is_none() {
-            refuse("resume", "frozen for a transfer: only a resume that names the holder goes on", out);
-            return;
-        }
-        if let Some(Holder { session_id, epoch }) = holder {
-            self.epoch = Some(epoch);
-            out.push(Effect::Epoch(epoch));
-            out.push(Effect::WriteStanding(Standing::Holder { session_id: Some(session_id), epoch }));
-        }
-        self.quiesce = None;
-        self.stuck = None;
-        if matches!(self.gate, Gate::Held(_)) {
-            self.gate = Gate::Open;
-        }
-        if let Some(outcome) = self.withheld.take() {
-            self.close_first(&outcome, out);
-        }
-        self.advance(out);
-    }
-
     fn said(&mut self, text: String, out: &mut Out) {
         match self.gate {
             Gate::Shut => refuse("say", "the session has not begun here", out),
@@ -327,46 +226,6 @@ impl Machine {
                 }
             }
         }
-    }
-
-    fn snapshot_done(&mut self, call_id: &str, outcome: String, out: &mut Out) {
-        let awaited =
-            self.doing == Doing::Snapshot && self.open.front().is_some_and(|call| call.id_text() == call_id);
-        match self.gate {
-            _ if !awaited => refuse("snapshot_done", "no snapshot of this call is awaited", out),
-            // A held conversation is somebody's snapshot: it changes only once the loop goes on.
-            Gate::Held(_) => self.withheld = Some(outcome),
-            Gate::Open | Gate::Shut | Gate::Ended => {
-                self.close_first(&outcome, out);
-                self.advance(out);
-            }
-        }
-    }
-
-    /// Whether the loop waits for a runtime's word about a snapshot.
-    pub fn awaits_snapshot(&self) -> bool {
-        self.gate == Gate::Open && self.doing == Doing::Snapshot
-    }
-
-    fn unattended(&mut self, out: &mut Out) {
-        if self.awaits_snapshot() {
-            self.close_first(self_snapshot::NOBODY, out);
-            self.advance(out);
-        }
-    }
-
-    fn stop(&mut self, out: &mut Out) {
-        let running = self.gate == Gate::Open;
-        let in_tool = self.doing == Doing::Tool;
-        self.cancel(out);
-        if running {
-            if in_tool {
-                self.close_all(out);
-            }
-            self.write_boundary(out);
-        }
-        self.gate = Gate::Ended;
-        out.push(Effect::Stop(ExitReason::Stopped));
     }
 
     fn answered(&mut self, message: &str, calls: Vec<ToolCall>, out: &mut Out) {

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::scan;
+use handoff_protocol::scan;
 
 /// The result of a call that was broken off: by a crash, by a bounded wait, or by a move.
 pub const INTERRUPTED: &str = "interrupted, outcome unknown";

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::message::{INTERRUPTED, Role, ToolCall, answered_id, calls, role, tool_result};
-use crate::scan;
+use handoff_protocol::scan;
 
 /// Something in the copy differs from what is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -125,7 +125,7 @@ impl Tools {
 fn arguments<T: DeserializeOwned>(call: &ToolCall) -> Result<T, String> {
     let text = if call.arguments.trim().is_empty() { "{}" } else { call.arguments.as_str() };
     // A lone surrogate in them becomes U+FFFD here; in the message it stays as it was written.
-    let fixed = crate::scan::without_lone_surrogates(text);
+    let fixed = handoff_protocol::scan::without_lone_surrogates(text);
     serde_json::from_str(fixed.as_deref().unwrap_or(text))
         .map_err(|error| format!("error: the arguments of {} are not valid: {error}", call.name))
 }

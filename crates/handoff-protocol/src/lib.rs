@@ -17,6 +17,7 @@ pub mod node;
 pub mod port;
 pub mod reference;
 pub mod request;
+pub mod scan;
 pub mod session_dir;
 pub mod status;
 pub mod tier;

@@ -141,22 +141,19 @@ fn judged(
         let why = "the content-type must be application/json".to_owned();
         return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, why, None));
     }
-    let request: ChatRequest<'_> = serde_json::from_slice(body)
-        .map_err(|error| refuse(StatusCode::BAD_REQUEST, format!("not a request: {error}"), None))?;
-    record.model = Some(request.model.to_string());
-    record.stream = request.stream == Some(true);
+    let request = ChatRequest::read(body).map_err(|invalid| (StatusCode::BAD_REQUEST, invalid, None))?;
+    record.model = Some(request.model.clone());
+    record.stream = request.stream;
     record.messages = request.messages.len() as u64;
     if shared.log.is_some() {
-        record.message_digests =
-            request.messages.iter().map(|raw| Digest::of(raw.get().as_bytes())).collect();
+        record.message_digests = request.messages.iter().map(|text| Digest::of(text.as_bytes())).collect();
     }
-    if !shared.models.iter().any(|model| **model == *request.model) {
+    if !shared.models.contains(&request.model) {
         let why = format!("the model '{}' does not exist here", request.model);
         return Err(refuse(StatusCode::NOT_FOUND, why, Some("model_not_found")));
     }
     let seen = judge(&request).map_err(|invalid| (StatusCode::BAD_REQUEST, invalid, None))?;
-    let limit = request.max_completion_tokens.or(request.max_tokens);
-    let reply = Reply::to(&shared.script, &seen, limit);
+    let reply = Reply::to(&shared.script, &seen, request.limit);
     record.step = Some(reply.number);
     Ok(play(shared, &request, reply, record))
 }
@@ -170,11 +167,10 @@ fn play(shared: &Shared, request: &ChatRequest<'_>, reply: Reply, record: &mut R
         return Answer::Refused { status, invalid, code: None, retry_after_s };
     }
     record.usage = reply.usage;
-    let head = Head { model: request.model.to_string(), created: now().as_secs() };
+    let head = Head { model: request.model.clone(), created: now().as_secs() };
     let delay = Duration::from_millis(reply.delay_ms);
-    let include_usage = request.stream_options.as_ref().is_some_and(|options| options.include_usage);
-    if request.stream == Some(true) {
-        let events = events(&head, &reply, include_usage);
+    if request.stream {
+        let events = events(&head, &reply, request.include_usage);
         return Answer::Stream(Play { events: events.into_iter(), delay, sent: 0, failure });
     }
     match failure {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::value::RawValue;
+use handoff_protocol::scan;
 
-use crate::request::{ChatRequest, Message, OfferedTool, Part};
+use crate::request::ChatRequest;
 
 /// Why a request is refused: a sentence and the parameter it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,50 +28,72 @@ fn invalid(param: impl Into<String>, message: impl Into<String>) -> Invalid {
     Invalid { message: message.into(), param: Some(param.into()) }
 }
 
-/// Judges a parsed request.
+/// Judges a request that was read.
 pub(crate) fn judge(request: &ChatRequest<'_>) -> Result<Conversation, Invalid> {
-    if request.messages.is_empty() {
-        return Err(invalid("messages", "there must be at least one message"));
-    }
-    if request.stream_options.is_some() && request.stream != Some(true) {
+    if request.stream_options && !request.stream {
         return Err(invalid("stream_options", "stream_options is allowed only with stream: true"));
-    }
-    if request.max_tokens.or(request.max_completion_tokens) == Some(0) {
-        return Err(invalid("max_tokens", "the limit of output tokens must be at least 1"));
     }
     let mut calls = Calls::default();
     let mut answered = 0;
-    for (index, raw) in request.messages.iter().enumerate() {
+    for (index, text) in request.messages.iter().enumerate() {
         let at = format!("messages.[{index}]");
-        let message: Message<'_> = serde_json::from_str(raw.get())
-            .map_err(|error| invalid(&at, format!("not a message: {error}")))?;
+        let message = Message::read(text).ok_or_else(|| invalid(&at, "not a message with a role"))?;
         check_content(&message, &at)?;
         calls.follow(&message, &at)?;
         answered += u64::from(message.role == "assistant");
     }
     calls.all_answered("messages")?;
     let tools = offered(request)?;
-    let raws = request.messages.iter().chain(request.tools.iter().flatten());
-    let input_bytes = raws.map(|raw| raw.get().len() as u64).sum();
+    let input = request.messages.iter().chain(&request.tools);
+    let input_bytes = input.map(|text| text.len() as u64).sum();
     Ok(Conversation { answered, tools, input_bytes })
+}
+
+/// A message, as far as it is judged. Fields beyond these are carried by some providers and pass.
+struct Message<'b> {
+    role: String,
+    content: Option<&'b str>,
+    tool_calls: Option<&'b str>,
+    tool_call_id: Option<&'b str>,
+    refusal: Option<&'b str>,
+}
+
+impl<'b> Message<'b> {
+    fn read(text: &'b str) -> Option<Self> {
+        let members = scan::members(text)?;
+        let member = |key: &str| {
+            let found = members.iter().find(|member| scan::string(member.key).as_deref() == Some(key));
+            found.map(|member| member.value).filter(|value| *value != "null")
+        };
+        Some(Self {
+            role: scan::string(member("role")?)?,
+            content: member("content"),
+            tool_calls: member("tool_calls"),
+            tool_call_id: member("tool_call_id"),
+            refusal: member("refusal"),
+        })
+    }
+}
+
+fn text_of(object: &str, key: &str) -> Option<String> {
+    scan::string(scan::member(object, key)?)
 }
 
 fn offered(request: &ChatRequest<'_>) -> Result<BTreeSet<String>, Invalid> {
     let mut names = BTreeSet::new();
-    for (index, raw) in request.tools.iter().flatten().enumerate() {
+    for (index, tool) in request.tools.iter().enumerate() {
         let at = format!("tools.[{index}]");
-        let tool: OfferedTool<'_> =
-            serde_json::from_str(raw.get()).map_err(|error| invalid(&at, format!("not a tool: {error}")))?;
-        if tool.kind != "function" {
+        if text_of(tool, "type").as_deref() != Some("function") {
             return Err(invalid(at, "a tool's type must be 'function'"));
         }
-        if !is_name(&tool.function.name) {
-            return Err(invalid(at, "a function's name has 1 to 64 characters of a-z A-Z 0-9 _ -"));
-        }
-        if tool.function.parameters.is_some_and(|schema| !schema.get().starts_with('{')) {
+        let function = scan::member(tool, "function").unwrap_or_default();
+        let name = text_of(function, "name").filter(|name| is_name(name));
+        let name =
+            name.ok_or_else(|| invalid(&at, "a function's name has 1 to 64 characters of a-z A-Z 0-9 _ -"))?;
+        if scan::member(function, "parameters").is_some_and(|schema| !schema.starts_with('{')) {
             return Err(invalid(at, "a function's parameters must be a JSON Schema object"));
         }
-        if !names.insert(tool.function.name.into_owned()) {
+        if !names.insert(name) {
             return Err(invalid(at, "two tools have the same name"));
         }
     }
@@ -84,7 +106,7 @@ fn is_name(name: &str) -> bool {
 }
 
 fn check_content(message: &Message<'_>, at: &str) -> Result<(), Invalid> {
-    let parts: &[&str] = match &*message.role {
+    let parts: &[&str] = match message.role.as_str() {
         "system" | "developer" | "tool" => &["text"],
         "user" => &["text", "image_url", "input_audio", "file"],
         "assistant" => &["text", "refusal"],
@@ -102,26 +124,21 @@ fn check_content(message: &Message<'_>, at: &str) -> Result<(), Invalid> {
     }
 }
 
-fn check_given(content: &RawValue, allowed: &[&str], at: &str) -> Result<(), Invalid> {
-    let text = content.get();
-    if text.starts_with('"') {
-        return serde_json::from_str::<String>(text)
-            .map(drop)
-            .map_err(|error| invalid(at, error.to_string()));
+fn check_given(content: &str, allowed: &[&str], at: &str) -> Result<(), Invalid> {
+    if content.starts_with('"') {
+        return Ok(());
     }
-    if !text.starts_with('[') {
-        return Err(invalid(at, "content must be a string or an array of parts"));
-    }
-    let parts: Vec<Part<'_>> =
-        serde_json::from_str(text).map_err(|error| invalid(at, format!("not content parts: {error}")))?;
+    let parts = scan::elements(content);
+    let parts = parts.ok_or_else(|| invalid(at, "content must be a string or an array of parts"))?;
     if parts.is_empty() {
         return Err(invalid(at, "an array of content parts must not be empty"));
     }
     for part in parts {
-        if !allowed.contains(&&*part.kind) {
-            return Err(invalid(at, format!("a part of type '{}' does not belong here", part.kind)));
+        let kind = text_of(part, "type").unwrap_or_default();
+        if !allowed.contains(&kind.as_str()) {
+            return Err(invalid(at, format!("a part of type '{kind}' does not belong here")));
         }
-        if part.kind == "text" && part.text.as_deref().unwrap_or_default().is_empty() {
+        if kind == "text" && text_of(part, "text").unwrap_or_default().is_empty() {
             return Err(invalid(at, "a text part must not be empty"));
         }
     }
@@ -144,8 +161,8 @@ impl Calls {
         if message.tool_call_id.is_some() {
             return Err(invalid(format!("{at}.tool_call_id"), "only a tool message has a tool_call_id"));
         }
-        match (&*message.role, &message.tool_calls) {
-            ("assistant", Some(_)) => self.opened(message, at),
+        match (message.role.as_str(), message.tool_calls) {
+            ("assistant", Some(calls)) => self.opened(calls, &format!("{at}.tool_calls")),
             (_, None) => Ok(()),
             (_, Some(_)) => {
                 Err(invalid(format!("{at}.tool_calls"), "only an assistant message has tool_calls"))
@@ -153,27 +170,30 @@ impl Calls {
         }
     }
 
-    fn opened(&mut self, message: &Message<'_>, at: &str) -> Result<(), Invalid> {
-        let at = format!("{at}.tool_calls");
-        let calls = message.tool_calls.iter().flatten();
-        if calls.clone().next().is_none() {
-            return Err(invalid(at, "an empty array of tool_calls is too short"));
+    fn opened(&mut self, calls: &str, at: &str) -> Result<(), Invalid> {
+        let calls = scan::elements(calls).unwrap_or_default();
+        if calls.is_empty() {
+            return Err(invalid(at, "tool_calls must be an array of at least one call"));
         }
         for call in calls {
-            if call.kind != "function" || !is_name(&call.function.name) {
-                return Err(invalid(at, "a tool call names a function"));
+            let function = scan::member(call, "function").unwrap_or_default();
+            let named = text_of(function, "name").is_some_and(|name| is_name(&name));
+            let argued = scan::member(function, "arguments").is_some_and(|text| text.starts_with('"'));
+            if text_of(call, "type").as_deref() != Some("function") || !named || !argued {
+                return Err(invalid(at, "a tool call names a function and gives its arguments as a string"));
             }
-            if call.id.is_empty() || !self.seen.insert(call.id.to_string()) {
-                return Err(invalid(at, format!("the tool call id '{}' is empty or stands twice", call.id)));
+            let id = text_of(call, "id").unwrap_or_default();
+            if id.is_empty() || !self.seen.insert(id.clone()) {
+                return Err(invalid(at, format!("the tool call id '{id}' is empty or stands twice")));
             }
-            self.open.insert(call.id.to_string());
+            self.open.insert(id);
         }
         Ok(())
     }
 
     fn result(&mut self, message: &Message<'_>, at: &str) -> Result<(), Invalid> {
-        let id = message.tool_call_id.as_deref().unwrap_or_default();
-        if self.open.remove(id) {
+        let id = message.tool_call_id.and_then(scan::string).unwrap_or_default();
+        if self.open.remove(&id) {
             return Ok(());
         }
         let why = format!("a tool message must answer an open tool call exactly once; '{id}' is not open");
@@ -195,8 +215,8 @@ mod tests {
 
     fn judged(messages: &str) -> Result<u64, String> {
         let body = format!(r#"{{"model":"scripted","messages":{messages}}}"#);
-        let request: ChatRequest<'_> = serde_json::from_str(&body).expect("a body");
-        judge(&request).map(|seen| seen.answered).map_err(|invalid| invalid.param.unwrap_or_default())
+        let seen = ChatRequest::read(body.as_bytes()).and_then(|request| judge(&request));
+        seen.map(|seen| seen.answered).map_err(|invalid| invalid.param.unwrap_or_default())
     }
 
     fn call(id: &str) -> String {
@@ -250,7 +270,8 @@ mod tests {
                 r#"[{"role":"tool","tool_call_id":"a","content":[{"type":"image_url"}]}]"#,
                 "messages.[0].content",
             ),
-            (r#"[{"role":"user","content":"\ud83d"}]"#, "messages.[0].content"),
+            (r#"[{"role":"user","content":"\ud83d"}]"#, ""),
+            (r#"[{"role":"user","content":"x","content":"y"}]"#, ""),
             (r#"[{"role":"user","content":7}]"#, "messages.[0].content"),
             (r#"[7]"#, "messages.[0]"),
         ] {

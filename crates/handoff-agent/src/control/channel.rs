@@ -1,7 +1,7 @@
 //! The control channel's lines on real sockets: one inherited connection, or a listener whose every connection
 //! may ask and hears everything that is told.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
@@ -30,20 +30,6 @@ pub enum Control {
     Inherited(OwnedFd),
     /// By connecting to a socket that the agent makes (0600). Only processes of the same user are heard.
     Socket(PathBuf),
-}
-
-/// The descriptor of this number, which the parent left open for this process, such as the one in
-/// `HANDOFF_CONTROL_FD`. Needs `pidfd_open` and `pidfd_getfd`, except for 0.
-///
-/// # Errors
-/// There is no such descriptor, or the kernel does not give it.
-pub fn inherited(number: i32) -> std::io::Result<OwnedFd> {
-    if number == 0 {
-        return std::io::stdin().as_fd().try_clone_to_owned();
-    }
-    let this = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
-    let flags = rustix::process::PidfdGetfdFlags::empty();
-    Ok(rustix::process::pidfd_getfd(this, number, flags)?)
 }
 
 /// What comes in.
@@ -84,6 +70,9 @@ impl Channel {
         match control {
             Control::None => {}
             Control::Inherited(fd) => {
+                // What the tools start must not be able to speak here.
+                rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
+                    .map_err(|error| AgentError::Control(error.into()))?;
                 let stream = std::os::unix::net::UnixStream::from(fd);
                 stream.set_nonblocking(true).map_err(AgentError::Control)?;
                 let stream = UnixStream::from_std(stream).map_err(AgentError::Control)?;

@@ -1,8 +1,10 @@
 //! The machine by given, when and then.
 
+use handoff_protocol::session_dir::Standing;
 use handoff_protocol::{SessionId, TransferId};
 
 use super::*;
+use crate::control::Holder;
 
 const SESSION: SessionId = SessionId::from_u128(1);
 const TRANSFER: TransferId = TransferId::from_u128(2);

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use handoff_protocol::scan;
 use handoff_protocol::session_dir::TOOL_STATE;
 use serde::{Deserialize, Serialize};
 
+use crate::durable;
 use crate::error::AgentError;
-use crate::{durable, scan};
 
 /// The member of the file's object that is this loop's.
 const MEMBER: &str = "handoff_tools";

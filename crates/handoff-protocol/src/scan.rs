@@ -1,18 +1,18 @@
 //! Finds its way in JSON text without changing a byte of it: members, elements and strings as slices of the
-//! text. Texts are checked before (`handoff_protocol::json::check`, or a parser); on anything else the answers
-//! are `None`, never a panic.
+//! text. Texts are checked before, by [`crate::json::check`] or a parser; on anything else the answers are
+//! `None`, never a panic.
 
 /// A member of an object: both as they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Member<'t> {
+pub struct Member<'t> {
     /// The key, with its quotes.
-    pub(crate) key: &'t str,
+    pub key: &'t str,
     /// The value.
-    pub(crate) value: &'t str,
+    pub value: &'t str,
 }
 
 /// The members of an object, in order. `None` if the text is no object.
-pub(crate) fn members(object: &str) -> Option<Vec<Member<'_>>> {
+pub fn members(object: &str) -> Option<Vec<Member<'_>>> {
     let mut rest = object.trim_ascii().strip_prefix('{')?.strip_suffix('}')?.trim_ascii();
     let mut found = Vec::new();
     while !rest.is_empty() {
@@ -25,7 +25,7 @@ pub(crate) fn members(object: &str) -> Option<Vec<Member<'_>>> {
 }
 
 /// The elements of an array, in order. `None` if the text is no array.
-pub(crate) fn elements(array: &str) -> Option<Vec<&str>> {
+pub fn elements(array: &str) -> Option<Vec<&str>> {
     let mut rest = array.trim_ascii().strip_prefix('[')?.strip_suffix(']')?.trim_ascii();
     let mut found = Vec::new();
     while !rest.is_empty() {
@@ -37,13 +37,13 @@ pub(crate) fn elements(array: &str) -> Option<Vec<&str>> {
 }
 
 /// The value of the member with this key. `None` if there is none, or the text is no object.
-pub(crate) fn member<'t>(object: &'t str, key: &str) -> Option<&'t str> {
+pub fn member<'t>(object: &'t str, key: &str) -> Option<&'t str> {
     let found = members(object)?.into_iter().find(|member| string(member.key).as_deref() == Some(key));
     found.map(|member| member.value)
 }
 
 /// The text behind a JSON string. A lone surrogate becomes U+FFFD. `None` if it is no string.
-pub(crate) fn string(literal: &str) -> Option<String> {
+pub fn string(literal: &str) -> Option<String> {
     let body = literal.strip_prefix('"')?.strip_suffix('"')?;
     if !body.contains('\\') {
         return Some(body.to_owned());
@@ -61,7 +61,7 @@ pub(crate) fn string(literal: &str) -> Option<String> {
 }
 
 /// The text with every lone surrogate escape replaced by the escape of U+FFFD. `None` if there is none.
-pub(crate) fn without_lone_surrogates(json: &str) -> Option<String> {
+pub fn without_lone_surrogates(json: &str) -> Option<String> {
     let mut fixed = String::new();
     let mut kept = 0;
     let mut at = 0;
@@ -83,7 +83,7 @@ pub(crate) fn without_lone_surrogates(json: &str) -> Option<String> {
 }
 
 /// Where a slice of a text stands in it.
-pub(crate) fn place(outer: &str, inner: &str) -> std::ops::Range<usize> {
+pub fn place(outer: &str, inner: &str) -> std::ops::Range<usize> {
     let start = inner.as_ptr() as usize - outer.as_ptr() as usize;
     start..start + inner.len()
 }
@@ -135,11 +135,11 @@ fn value(text: &str) -> Option<(&str, &str)> {
 fn string_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
-        match bytes.get(at)? {
-            b'"' => return Some(at + 1),
-            b'\\' => at += 2,
-            _ => at += 1,
+        at += bytes.get(at..)?.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+        if bytes[at] == b'"' {
+            return Some(at + 1);
         }
+        at += 2;
     }
 }
 
