@@ -4,10 +4,12 @@
 //! do. Which crate may know what stands in [`rooms`].
 
 mod manifest;
+mod outline;
 mod repo;
 mod rooms;
 mod rules;
 mod source;
+mod token;
 
 use std::fmt;
 use std::path::Path;
@@ -87,7 +89,7 @@ fn check_source(repo: &Repo, path: &str, text: &str) -> Vec<Finding> {
     match Source::parse(repo, path, text) {
         Ok(source) => rules::OF_SOURCE.iter().flat_map(|rule| rule(&source)).collect(),
         Err(error) => {
-            vec![Finding::new("syntax", path, error.line, format!("does not parse: {}", error.why))]
+            vec![Finding::new("syntax", path, error.line, format!("cannot be read: {}", error.why))]
         }
     }
 }

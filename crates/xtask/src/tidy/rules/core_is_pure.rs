@@ -1,7 +1,7 @@
 //! The machine decides from its arguments alone: no clock, environment, randomness, I/O or threads in it, and
 //! nothing whose order changes from run to run.
 
-use super::super::source::{Kind, Token};
+use super::super::token::Token;
 use super::{Finding, Source, rooms};
 
 const RULE: &str = "core-is-pure";
@@ -13,10 +13,10 @@ pub(super) fn check(source: &Source<'_>) -> Vec<Finding> {
     if !rooms::PURE.contains(&source.crate_name()) {
         return Vec::new();
     }
-    let tokens = source.tokens();
+    let tokens = &source.tokens;
     let mut findings = Vec::new();
     for (index, token) in tokens.iter().enumerate() {
-        let Kind::Name(name) = &token.kind else { continue };
+        let Some(name) = token.name() else { continue };
         if source.is_test(token.line) {
             continue;
         }
@@ -40,11 +40,8 @@ fn advice(source: &Source<'_>, name: &str, before: &[Token]) -> Option<&'static 
 }
 
 fn follows_std(before: &[Token]) -> bool {
-    let is_sign = |token: &Token, sign| matches!(token.kind, Kind::Sign(found) if found == sign);
     match before {
-        [.., Token { kind: Kind::Name(owner), .. }, first, second] => {
-            owner == "std" && is_sign(first, ':') && is_sign(second, ':')
-        }
+        [.., owner, first, second] => owner.name() == Some("std") && first.is(':') && second.is(':'),
         [..] => false,
     }
 }

@@ -7,7 +7,7 @@ const LIMIT: usize = 400;
 const TEST_LIMIT: usize = 800;
 
 pub(super) fn check(source: &Source<'_>) -> Vec<Finding> {
-    let own = match source.first_trailing_test_line() {
+    let own = match source.outline.trailing_tests {
         Some(line) => line - 1,
         None => source.text.lines().count(),
     };

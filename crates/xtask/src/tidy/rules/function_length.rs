@@ -1,8 +1,5 @@
 //! A function has at most 60 lines of code, blank lines and comments not counted.
 
-use syn::spanned::Spanned;
-use syn::visit::Visit;
-
 use super::{Finding, Source};
 
 const RULE: &str = "function-length";
@@ -10,49 +7,19 @@ const LIMIT: usize = 60;
 
 pub(super) fn check(source: &Source<'_>) -> Vec<Finding> {
     let lines: Vec<&str> = source.text.lines().map(str::trim).collect();
-    let mut functions = Functions { lines: &lines, long: Vec::new() };
-    functions.visit_file(&source.tree);
-    let report = |(line, name, length): (usize, String, usize)| {
-        let advice =
-            format!("{name} has {length} lines of code, at most {LIMIT}; name its steps and take them out");
-        Finding::new(RULE, source.path, line, advice)
-    };
-    functions.long.into_iter().map(report).collect()
-}
-
-struct Functions<'a> {
-    lines: &'a [&'a str],
-    long: Vec<(usize, String, usize)>,
-}
-
-impl Functions<'_> {
-    fn look_at(&mut self, signature: &syn::Signature, body: &syn::Block) {
-        let (first, last) = (signature.span().start().line, body.span().end().line);
-        let code = &self.lines[first - 1..last.min(self.lines.len())];
+    let mut findings = Vec::new();
+    for function in &source.outline.functions {
+        let code = &lines[function.first_line - 1..function.last_line.min(lines.len())];
         let length = code.iter().filter(|line| !line.is_empty() && !line.starts_with("//")).count();
         if length > LIMIT {
-            self.long.push((first, signature.ident.to_string(), length));
+            let name = &function.name;
+            let advice = format!(
+                "{name} has {length} lines of code, at most {LIMIT}; name its steps and take them out"
+            );
+            findings.push(Finding::new(RULE, source.path, function.first_line, advice));
         }
     }
-}
-
-impl<'ast> Visit<'ast> for Functions<'_> {
-    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        self.look_at(&item.sig, &item.block);
-        syn::visit::visit_item_fn(self, item);
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        self.look_at(&item.sig, &item.block);
-        syn::visit::visit_impl_item_fn(self, item);
-    }
-
-    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
-        if let Some(body) = &item.default {
-            self.look_at(&item.sig, body);
-        }
-        syn::visit::visit_trait_item_fn(self, item);
-    }
+    findings
 }
 
 #[cfg(test)]

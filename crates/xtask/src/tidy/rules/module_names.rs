@@ -12,17 +12,9 @@ pub(super) fn check(source: &Source<'_>) -> Vec<Finding> {
     if let Some(drawer) = path.split(['/', '-']).find(|part| DRAWERS.contains(part)) {
         findings.push(Finding::new(RULE, source.path, 1, advice(drawer)));
     }
-    for item in &source.tree.items {
-        if let syn::Item::Mod(module) = item {
-            let name = module.ident.to_string();
-            if DRAWERS.contains(&name.as_str()) {
-                findings.push(Finding::new(
-                    RULE,
-                    source.path,
-                    module.ident.span().start().line,
-                    advice(&name),
-                ));
-            }
+    for (line, name) in &source.outline.modules {
+        if DRAWERS.contains(&name.as_str()) {
+            findings.push(Finding::new(RULE, source.path, *line, advice(name)));
         }
     }
     findings

@@ -1,6 +1,6 @@
 //! No float touches money: the crates that handle it know no floating point at all.
 
-use super::super::source::Kind;
+use super::super::token::{self, Kind};
 use super::{Finding, Source, rooms};
 
 const RULE: &str = "no-float";
@@ -11,11 +11,11 @@ pub(super) fn check(source: &Source<'_>) -> Vec<Finding> {
     }
     let is_float = |kind: &Kind| match kind {
         Kind::Name(name) => matches!(name.as_str(), "f32" | "f64"),
-        Kind::Literal(literal) => matches!(syn::Lit::new(literal.clone()), syn::Lit::Float(_)),
-        Kind::Sign(_) => false,
+        Kind::Literal(literal) => token::is_float(literal),
+        Kind::Sign(_) | Kind::Open(_) | Kind::Close => false,
     };
     source
-        .tokens()
+        .tokens
         .iter()
         .filter(|token| is_float(&token.kind) && !source.is_test(token.line))
         .map(|token| {

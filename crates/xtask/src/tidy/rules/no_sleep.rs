@@ -1,20 +1,19 @@
 //! Nobody sleeps: a test waits for a condition with a deadline, a thread waits for an event with a time-out.
 
-use super::super::source::{Kind, Token};
+use super::super::token::Token;
 use super::{Finding, Source};
 
 const RULE: &str = "no-sleep";
 
 pub(super) fn check(source: &Source<'_>) -> Vec<Finding> {
-    let tokens = source.tokens();
+    let tokens = &source.tokens;
     let mut findings = Vec::new();
     for (index, token) in tokens.iter().enumerate() {
-        let Kind::Name(name) = &token.kind else { continue };
-        if name != "sleep" && name != "sleep_ms" {
+        if !matches!(token.name(), Some("sleep" | "sleep_ms")) {
             continue;
         }
         let owner = qualifier(&tokens[..index]);
-        let called = matches!(tokens.get(index + 1).map(|next| &next.kind), Some(Kind::Sign('(')));
+        let called = tokens.get(index + 1).is_some_and(|next| next.opens('('));
         if source.is_test(token.line) && (called || owner == Some("time")) {
             let advice = "wait for a condition with a deadline: handoff_testkit::wait, or ticks of tokio::time::interval under a timeout";
             findings.push(Finding::new(RULE, source.path, token.line, advice));
@@ -29,15 +28,9 @@ pub(super) fn check(source: &Source<'_>) -> Vec<Finding> {
 /// The name before the last `::`.
 fn qualifier(before: &[Token]) -> Option<&str> {
     match before {
-        [.., Token { kind: Kind::Name(owner), .. }, colon, second] if is_colon(colon) && is_colon(second) => {
-            Some(owner)
-        }
+        [.., owner, first, second] if first.is(':') && second.is(':') => owner.name(),
         [..] => None,
     }
-}
-
-fn is_colon(token: &Token) -> bool {
-    matches!(token.kind, Kind::Sign(':'))
 }
 
 #[cfg(test)]

@@ -1,60 +1,22 @@
 //! A match over an enum of ours answers every variant: a new status or command must break it, not slip into
 //! `_`.
 
-use syn::visit::Visit;
-
-use super::{Finding, Repo, Source};
+use super::{Finding, Source};
 
 const RULE: &str = "wildcard-arm";
 
 pub(super) fn check(source: &Source<'_>) -> Vec<Finding> {
-    let mut matches = Matches { repo: source.repo, found: Vec::new() };
-    matches.visit_file(&source.tree);
-    let report = |(line, name): (usize, String)| {
-        let advice = format!("name the other variants of {name}: a new one must break this match");
-        Finding::new(RULE, source.path, line, advice)
-    };
-    matches.found.into_iter().filter(|(line, _)| !source.is_test(*line)).map(report).collect()
-}
-
-struct Matches<'a> {
-    repo: &'a Repo,
-    found: Vec<(usize, String)>,
-}
-
-impl<'ast> Visit<'ast> for Matches<'_> {
-    fn visit_expr_match(&mut self, expression: &'ast syn::ExprMatch) {
-        let own = expression.arms.iter().find_map(|arm| own_enum(self.repo, &arm.pat));
-        let wild = expression.arms.iter().find(|arm| arm.guard.is_none() && is_wild(&arm.pat));
+    let mut findings = Vec::new();
+    for arms in &source.outline.matches {
+        let mut owners = arms.iter().filter_map(|arm| arm.owner.as_deref());
+        let own = owners.find(|owner| source.repo.is_own_enum(owner));
+        let wild = arms.iter().find(|arm| arm.is_wild && !source.is_test(arm.line));
         if let (Some(name), Some(arm)) = (own, wild) {
-            self.found.push((syn::spanned::Spanned::span(&arm.pat).start().line, name));
+            let advice = format!("name the other variants of {name}: a new one must break this match");
+            findings.push(Finding::new(RULE, source.path, arm.line, advice));
         }
-        syn::visit::visit_expr_match(self, expression);
     }
-}
-
-fn is_wild(pattern: &syn::Pat) -> bool {
-    match pattern {
-        syn::Pat::Wild(_) => true,
-        syn::Pat::Or(pattern) => pattern.cases.iter().any(is_wild),
-        syn::Pat::Paren(pattern) => is_wild(&pattern.pat),
-        _ => false,
-    }
-}
-
-/// The enum of ours that a pattern names a variant of, as `Enum::Variant`.
-fn own_enum(repo: &Repo, pattern: &syn::Pat) -> Option<String> {
-    let path = match pattern {
-        syn::Pat::Path(pattern) => &pattern.path,
-        syn::Pat::TupleStruct(pattern) => &pattern.path,
-        syn::Pat::Struct(pattern) => &pattern.path,
-        syn::Pat::Or(pattern) => return pattern.cases.iter().find_map(|case| own_enum(repo, case)),
-        syn::Pat::Paren(pattern) => return own_enum(repo, &pattern.pat),
-        syn::Pat::Reference(pattern) => return own_enum(repo, &pattern.pat),
-        _ => return None,
-    };
-    let owner = path.segments.iter().rev().nth(1)?.ident.to_string();
-    repo.is_own_enum(&owner).then_some(owner)
+    findings
 }
 
 #[cfg(test)]
