@@ -15,16 +15,15 @@ const START_WITHIN: Duration = Duration::from_secs(20);
 
 /// A client of a control plane that answers.
 pub async fn ensure(home: &Home) -> Result<Client> {
-    let client = connect(home);
-    if client.health().await.is_ok() {
-        return Ok(client);
+    if answers(home).await {
+        return Ok(connect(home));
     }
     home.prepare()?;
     let deadline = Instant::now() + START_WITHIN;
     let mut started = false;
     loop {
-        if client.health().await.is_ok() {
-            return Ok(client);
+        if answers(home).await {
+            return Ok(connect(home));
         }
         if !started && let Some(_starting) = take_role(home, "start")? {
             // The supervisor's own lock makes a second one end at once.

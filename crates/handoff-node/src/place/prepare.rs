@@ -131,7 +131,6 @@ impl Place {
         ];
         spec.command = words.map(str::to_owned).into();
         spec.env.insert("HANDOFF_AGENT_TOKEN".to_owned(), token);
-        spec.env.insert("HANDOFF_CONTROL_FD".to_owned(), "3".to_owned());
         spec.log = Some(self.dir.join("agent.log"));
         spec.allow_degraded = options.allow_degraded;
         spec

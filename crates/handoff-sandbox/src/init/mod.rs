@@ -28,9 +28,9 @@ use serve::{Init, Parts};
 
 /// Runs the init to its end.
 pub(crate) fn run() -> i32 {
-    let plan = sys::inherited(PLAN_FD).map(File::from).and_then(|file| Ok(serde_json::from_reader(file)?));
-    let Ok(plan) = plan else { return 1 };
-    let plan: InitPlan = plan;
+    // It stays open, so that nothing else gets the number at which the agent's end is placed.
+    let Ok(file) = sys::inherited(PLAN_FD).map(File::from) else { return 1 };
+    let Ok(plan) = serde_json::from_reader::<_, InitPlan>(&file) else { return 1 };
     let Ok(report) = sys::inherited(plan.report).map(File::from) else { return 1 };
     match begin(plan, &report) {
         Ok(Some(mut init)) => {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use handoff_sandbox::control::{AgentState, FromInit, Refused, ToInit};
-use handoff_sandbox::{Driver, InitClient, connect};
+use handoff_sandbox::{Driver, InitClient, boot_ms, connect};
 
 use crate::world::{HEART, SOON, as_root_and_as_user, assert_beats, client, eventually, log};
 
@@ -14,6 +14,29 @@ fn line(text: &str) -> ToInit {
 }
 
 as_root_and_as_user! {
+    /// Nothing to do costs nothing: an init lives as long as its sandbox, and there may be many.
+    fn an_idle_init_uses_no_processor(world) {
+        let spec = world.script("sleep 600");
+        let started = world.start(&spec);
+        let ticks = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", started.init.pid)).expect("it runs");
+            let (_, fields) = stat.rsplit_once(')').expect("a name");
+            let used = fields.split_ascii_whitespace().skip(11).take(2);
+            used.map(|ticks| ticks.parse::<u64>().expect("a number")).sum::<u64>()
+        };
+        let node = client(&spec);
+        for connected in [true, false] {
+            let (before, start) = (ticks(), boot_ms());
+            eventually("a while passes", || boot_ms() > start + 400);
+            // A tick is 10 ms; one that waits in poll uses none.
+            assert!(ticks() - before <= 2, "{} ticks in 400 ms, connected: {connected}", ticks() - before);
+            if connected {
+                drop(client(&spec));
+            }
+        }
+        drop(node);
+    }
+
     /// Lines go both ways over descriptor 3, byte for byte.
     fn lines_pass_both_ways(world) {
         let spec = world.script("while read -r line <&3; do printf '%s\\n' \"$line\" >&3; done");
@@ -24,6 +47,21 @@ as_root_and_as_user! {
             let heard = node.next(SOON).expect("the init lives");
             assert_eq!(heard, Some(FromInit::Agent { line: text.to_owned() }));
         }
+    }
+
+    /// Every descriptor that the init waits on is what it was made as: one that had become something always ready
+    /// kept a whole core busy.
+    fn an_init_that_waits_uses_no_time(world) {
+        let spec = world.script("sleep 600");
+        let started = world.start(&spec);
+        let ticks = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", started.init.pid)).expect("the init lives");
+            let fields: Vec<&str> = stat.rsplit(')').next().expect("a name ends").split_whitespace().collect();
+            fields[11].parse::<u64>().expect("a number") + fields[12].parse::<u64>().expect("a number")
+        };
+        let (before, then) = (ticks(), boot_ms());
+        eventually("half a second passes", || boot_ms() > then + 500);
+        assert!(ticks() - before < 5, "ticks of ten milliseconds: {}", ticks() - before);
     }
 
     /// A node that goes away and comes back finds everything as it left it, and hears what was said meanwhile.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use handoff_agent::control::{Control, inherited};
+use handoff_agent::control::Control;
 use handoff_agent::{
     AgentOptions, Bearer, Endpoint, ExitReason, NewSession, Place, Reach, Register, new_session,
 };
@@ -20,8 +20,6 @@ use crate::serving;
 
 /// The variable that holds a sandbox's token for its gateway.
 const TOKEN: &str = "HANDOFF_AGENT_TOKEN";
-/// The variable that holds the number of the control connection's descriptor.
-const CONTROL_FD: &str = "HANDOFF_CONTROL_FD";
 
 /// Runs until the session is retired or the process is told to end.
 pub async fn run(home: &Home, arguments: Arguments) -> Result<ExitCode> {
@@ -39,8 +37,8 @@ pub async fn run(home: &Home, arguments: Arguments) -> Result<ExitCode> {
 fn in_sandbox(arguments: &Arguments) -> Result<AgentOptions> {
     let state = arguments.state.clone().context("a sandbox's agent is told its session directory")?;
     let door = arguments.door.clone().context("a sandbox's agent is told its door")?;
-    let number = std::env::var(CONTROL_FD).ok().and_then(|text| text.parse().ok());
-    let control = inherited(number.context("a sandbox's agent has a control connection")?)?;
+    let control =
+        handoff_sandbox::control_connection().context("a sandbox's agent has a control connection")?;
     let upstream = document(&state)?.model.map_or_else(|| "none".to_owned(), |model| model.upstream);
     let reach = Reach::Socket { path: door.join("gateway.sock"), prefix: format!("/{upstream}/v1") };
     let mut endpoint = Endpoint::new(reach);

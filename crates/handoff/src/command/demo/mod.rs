@@ -23,7 +23,7 @@ use crate::output::Output;
 use crate::serving;
 
 /// What the demo's session may spend.
-const BUDGET: &str = "0.05";
+const BUDGET: &str = "0.03";
 /// Steps that the source takes before it is moved: enough for files and a history.
 const STEPS_BEFORE: u64 = 4;
 
