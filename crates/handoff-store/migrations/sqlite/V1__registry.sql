@@ -216,9 +216,6 @@ CREATE TABLE usage_events (
     FOREIGN KEY (project_id, transfer_id) REFERENCES transfers
 ) STRICT, WITHOUT ROWID;
 
-CREATE UNIQUE INDEX usage_events_chain ON usage_events (project_id, transfer_id, link);
-CREATE UNIQUE INDEX usage_events_id ON usage_events (project_id, event_id);
-
 -- Everything else that must be answered for. `chain` is the transfer's id, or the server instance's name for rows
 -- about no transfer.
 CREATE TABLE audit_log (

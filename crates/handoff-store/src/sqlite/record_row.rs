@@ -28,7 +28,7 @@ const AUDIT: &str = "SELECT link, kind, at_ms, actor, detail, hash FROM audit_lo
 
 const HEAD: &str = "SELECT link, hash FROM (
         SELECT * FROM (SELECT link, hash FROM usage_events WHERE project_id = ?1 AND transfer_id = ?2
-            ORDER BY link DESC LIMIT 1)
+            ORDER BY seq DESC LIMIT 1)
         UNION ALL
         SELECT * FROM (SELECT link, hash FROM audit_log WHERE project_id = ?1 AND chain = ?2
             ORDER BY link DESC LIMIT 1)

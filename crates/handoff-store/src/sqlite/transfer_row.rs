@@ -30,13 +30,17 @@ pub(super) const INSERT: &str = "INSERT INTO transfers (project_id, transfer_id,
     VALUES (?1, ?2, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
         ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33)";
 
-pub(super) const UPDATE: &str = "UPDATE transfers SET session_id = ?4, status = ?5, version = ?6,
-        event_seq = ?7, staged_at_ms = ?8, expires_at_ms = ?9, snapshot = ?10, mark_epoch = ?11,
-        mark_ground = ?12, final_requested = ?13, tier = ?14, cpu_millis = ?15, memory_bytes = ?16, pids = ?17,
-        egress_bits = ?18, run_price_pico = ?19, frozen_price_pico = ?20, push = ?21, push_digest = ?22,
-        push_missing = ?23, receipt = ?24, authorization_id = ?25, resting = ?26, waiting_since_ms = ?27,
-        grace_until_ms = ?28, ended = ?29, ended_words = ?30, ended_at_ms = ?31, ledger_closed = ?32,
+/// All that may change but what the indexes are over: those are written anew for every column that is named.
+pub(super) const UPDATE: &str = "UPDATE transfers SET version = ?6, event_seq = ?7, staged_at_ms = ?8, expires_at_ms = ?9,
+        snapshot = ?10, mark_epoch = ?11, mark_ground = ?12, final_requested = ?13, tier = ?14, cpu_millis = ?15,
+        memory_bytes = ?16, pids = ?17, egress_bits = ?18, run_price_pico = ?19, frozen_price_pico = ?20,
+        push = ?21, push_digest = ?22, push_missing = ?23, receipt = ?24, authorization_id = ?25, resting = ?26,
+        waiting_since_ms = ?27, grace_until_ms = ?28, ended = ?29, ended_words = ?30, ended_at_ms = ?31,
         changed_at_ms = ?33
+    WHERE project_id = ?1 AND transfer_id = ?2 AND version = ?3";
+
+/// What the indexes are over, after the rest was written.
+pub(super) const UPDATE_STANDING: &str = "UPDATE transfers SET status = ?4, ledger_closed = ?5
     WHERE project_id = ?1 AND transfer_id = ?2 AND version = ?3";
 
 /// The transfer without what hangs on it, and the id of its last authorisation.
@@ -195,7 +199,25 @@ pub(super) fn write(connection: &Connection, change: &TransferChange, at: Timest
         &i64::from(transfer.ledger_closed),
         &at.unix_ms(),
     ];
-    cells::exactly_one(connection, "transfer", sql, &values[..])
+    cells::exactly_one(connection, "transfer", sql, &values[..])?;
+    let standing = |transfer: &Transfer| (transfer.status, transfer.ledger_closed);
+    match &change.before {
+        Some(before) if standing(before) != standing(transfer) => {
+            write_standing(connection, change.project, transfer)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn write_standing(connection: &Connection, project: ProjectId, transfer: &Transfer) -> Result<(), Failure> {
+    let values: [&dyn ToSql; 5] = [
+        &project.to_string(),
+        &transfer.id.to_string(),
+        &bits(transfer.version),
+        &transfer.status.word(),
+        &i64::from(transfer.ledger_closed),
+    ];
+    cells::exactly_one(connection, "transfer", UPDATE_STANDING, &values[..])
 }
 
 fn push_cells(push: Option<&Push>) -> (Option<&'static str>, Option<[u8; 32]>, Option<String>) {
