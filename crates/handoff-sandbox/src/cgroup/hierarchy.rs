@@ -29,6 +29,12 @@ impl Hierarchy {
         places
     }
 
+    /// One that is mounted there, with this process at its top.
+    #[cfg(test)]
+    pub(super) fn at(mount: &Path) -> Self {
+        Self { mount: mount.to_owned(), own: PathBuf::new() }
+    }
+
     /// Makes a cgroup in the highest place where that is allowed.
     pub(super) fn make(&self, directory: &str) -> Result<PathBuf, String> {
         let mut why = String::new();

@@ -117,3 +117,44 @@ pub(super) fn usage(top: &Path) -> Usage {
         pids_refused: number_after(&payload.join("pids.events"), "max"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that stands in for a hierarchy: files hold what is written, and nothing acts on it.
+    fn made_in(controllers: &str) -> (tempfile::TempDir, Cgroups) {
+        let place = tempfile::tempdir().expect("a directory");
+        fs::write(place.path().join("cgroup.controllers"), controllers).expect("it is ours");
+        let hierarchy = Hierarchy::at(place.path());
+        let tier =
+            Tier { cpu_millis: 1_500, pids: 7, memory_bytes: 9 << 20, ..Tier::defaults().swap_remove(0) };
+        let mut made = Cgroups::default();
+        create(&hierarchy, "handoff.a.01234567", &tier, &mut made);
+        (place, made)
+    }
+
+    #[test]
+    fn limits_stand_in_the_payload_s_leaf_and_nowhere_else() {
+        let (place, made) = made_in("cpuset cpu io memory pids");
+        let top = place.path().join("handoff.a.01234567");
+        let read = |file: &str| fs::read_to_string(top.join("payload").join(file)).expect("written");
+        assert_eq!(read("memory.max"), (9 << 20).to_string());
+        assert_eq!((read("pids.max"), read("cpu.max")), ("7".to_owned(), "150000 100000".to_owned()));
+        assert!(!top.join("init/memory.max").exists() && !top.join("memory.max").exists());
+        assert_eq!(made.init, Some(top.join("init")));
+        for facet in [Facet::Memory, Facet::Pids, Facet::Cpu] {
+            assert!(made.facts.holds(facet) && made.rooms[0].gives.contains(&facet), "{facet}");
+        }
+    }
+
+    #[test]
+    fn a_controller_that_is_not_listed_is_not_used_and_a_freezer_that_does_not_answer_is_none() {
+        let (_place, made) = made_in("hugetlb pids");
+        let why = made.facts.get(Facet::Memory).to_string();
+        assert_eq!(why, "lost: cgroup v2: the controller memory is not listed");
+        assert!(made.facts.holds(Facet::Pids) && !made.facts.holds(Facet::Cpu));
+        assert!(!made.facts.holds(Facet::Freeze) && made.freezer.is_none());
+        assert_eq!(made.rooms[0].gives, [Facet::Pids]);
+    }
+}
