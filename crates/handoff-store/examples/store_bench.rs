@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use handoff_core::Policy;
 use handoff_core::ledger::Ledger;
 use handoff_store::{OpenOptions, SqliteLedger};
@@ -21,8 +22,9 @@ use handoff_testkit::contract::{Move, Store, World};
 
 struct File(PathBuf);
 
+#[async_trait]
 impl Store for File {
-    fn open(&mut self, policy: Policy, clock: &ManualClock) -> Arc<dyn Ledger> {
+    async fn open(&mut self, policy: Policy, clock: &ManualClock) -> Arc<dyn Ledger> {
         let options = OpenOptions { clock: Arc::new(clock.reader()), ..OpenOptions::default() };
         Arc::new(SqliteLedger::open(&self.0, policy, options).expect("the store opens"))
     }

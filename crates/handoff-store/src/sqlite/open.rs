@@ -60,8 +60,8 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
     let mut writer = connect(path, options).map_err(|error| refuse(path, error))?;
     check_owner(path, &writer)?;
     check_version(path, &writer)?;
-    writer.pragma_update(None, "journal_mode", "WAL").map_err(|error| refuse(path, error))?;
-    migrate(&mut writer).map_err(|error| unavailable(path, error))?;
+    check_journal(path, &writer)?;
+    migrate(&mut writer).map_err(|error| not_migrated(path, error))?;
     let high_water = project_row::high_water(&writer).map_err(|error| unavailable(path, error))?;
     let reader = || {
         let reader = connect(path, options)?;
@@ -118,6 +118,18 @@ fn connect(path: &Path, options: &OpenOptions) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// Turns the write-ahead log on. Some file systems cannot share the memory that it needs.
+fn check_journal(path: &Path, connection: &Connection) -> Result<(), OpenError> {
+    let mode = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
+    match mode.map_err(|error| refuse(path, error))?.as_str() {
+        "wal" => Ok(()),
+        mode => {
+            let why = format!("this file system does not allow a write-ahead log (the journal is '{mode}')");
+            Err(OpenError::Unavailable { path: shown(path), source: why.into() })
+        }
+    }
+}
+
 /// Refuses a database that another program made.
 fn check_owner(path: &Path, connection: &Connection) -> Result<(), OpenError> {
     let ask = || -> rusqlite::Result<(i32, i64)> {
@@ -160,6 +172,18 @@ fn refuse(path: &Path, error: rusqlite::Error) -> OpenError {
     }
     if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) {
         return OpenError::NotAStore { path: shown(path) };
+    }
+    unavailable(path, error)
+}
+
+/// A failed migration carries the database's own error somewhere below.
+fn not_migrated(path: &Path, error: refinery::Error) -> OpenError {
+    let mut below: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(cause) = below {
+        if cause.downcast_ref::<rusqlite::Error>().is_some_and(is_full) {
+            return OpenError::Full { path: shown(path) };
+        }
+        below = cause.source();
     }
     unavailable(path, error)
 }

@@ -27,7 +27,7 @@ async fn a_row_that_does_not_read_fails_its_own_session_alone() {
     let (good, bad) = (world.staged().await, world.staged().await);
     let damage = "UPDATE sessions SET labels = '[1]' WHERE session_id = ?1";
     alter(&path, damage, &bad.session.to_string());
-    world.reopen();
+    world.reopen().await;
     let ends = [world.envelope(bad.terminate()), world.envelope(good.terminate())];
     let answers = world.apply_all(ends.into()).await;
     let broken =
@@ -44,7 +44,7 @@ async fn a_word_that_nobody_knows_is_unreadable() {
     let moved = world.active().await;
     let damage = "UPDATE assignments SET observed = 'dancing' WHERE transfer_id = ?1";
     alter(&path, damage, &moved.transfer.to_string());
-    world.reopen();
+    world.reopen().await;
     let found = world.ledger().transfer(world.project, moved.transfer).await;
     assert!(matches!(found, Err(LedgerError::Broken { .. })), "{found:?}");
     let answer = world.apply(world.envelope(moved.terminate())).await;

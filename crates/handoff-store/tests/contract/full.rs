@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use handoff_core::command::{Command, Stage};
 use handoff_core::ledger::{Envelope, Ledger, LedgerError};
 use handoff_core::{Policy, Session};
@@ -25,8 +26,9 @@ enum Folder {
     Disk(#[expect(dead_code, reason = "its drop unmounts the disk")] Disk),
 }
 
+#[async_trait]
 impl Store for Small {
-    fn open(&mut self, policy: Policy, clock: &ManualClock) -> Arc<dyn Ledger> {
+    async fn open(&mut self, policy: Policy, clock: &ManualClock) -> Arc<dyn Ledger> {
         let limit_bytes = self.limit_bytes.take();
         let options = OpenOptions { clock: Arc::new(clock.reader()), limit_bytes, ..OpenOptions::default() };
         Arc::new(SqliteLedger::open(&self.path, policy, options).expect("the store opens"))
@@ -105,7 +107,7 @@ async fn at_its_limit_the_store_refuses_and_keeps_what_it_has() {
     let world = World::start(Box::new(small)).await;
     let held = fill(&world).await;
     nothing_is_lost(&world, &held).await;
-    world.reopen();
+    world.reopen().await;
     assert_eq!(world.sessions().await, held);
     assert!(world.apply(stage(&world, 20_000)).await.is_ok(), "there is room again");
     world.finish().await;

@@ -12,7 +12,7 @@ use handoff_core::Policy;
 use handoff_core::command::{Actor, Command, Role, Stage};
 use handoff_core::ledger::{Chain, Envelope, Filter, Ledger, Request};
 use handoff_protocol::{Digest, ProjectId, SessionId, TransferId};
-use handoff_store::{OpenOptions, SqliteLedger};
+use handoff_store::{OpenError, OpenOptions, SqliteLedger};
 use tempfile::TempDir;
 
 /// Names the store that the victim works on; set only for the process that is to be killed.
@@ -85,6 +85,10 @@ fn kill_in_the_middle(path: &Path) -> BTreeSet<u128> {
     let mut answered = BTreeSet::new();
     for number in numbers {
         answered.insert(number);
+        if answered.len() == 1 {
+            let second = SqliteLedger::open(path, Policy::default(), OpenOptions::default());
+            assert!(matches!(second, Err(OpenError::StoreLocked { .. })), "the victim has it open");
+        }
         if answered.len() == ANSWERS {
             victim.kill().expect("it can be killed");
         }

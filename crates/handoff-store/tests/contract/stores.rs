@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use handoff_core::Policy;
 use handoff_core::ledger::Ledger;
 use handoff_store::{MemoryLedger, OpenOptions, SqliteLedger};
@@ -13,8 +14,9 @@ use tempfile::TempDir;
 /// The registry in memory.
 pub(crate) struct MemoryStore;
 
+#[async_trait]
 impl Store for MemoryStore {
-    fn open(&mut self, policy: Policy, clock: &ManualClock) -> Arc<dyn Ledger> {
+    async fn open(&mut self, policy: Policy, clock: &ManualClock) -> Arc<dyn Ledger> {
         Arc::new(MemoryLedger::new(policy, Arc::new(clock.reader())))
     }
 
@@ -41,8 +43,9 @@ impl SqliteStore {
     }
 }
 
+#[async_trait]
 impl Store for SqliteStore {
-    fn open(&mut self, policy: Policy, clock: &ManualClock) -> Arc<dyn Ledger> {
+    async fn open(&mut self, policy: Policy, clock: &ManualClock) -> Arc<dyn Ledger> {
         let options = OpenOptions { clock: Arc::new(clock.reader()), ..OpenOptions::default() };
         Arc::new(SqliteLedger::open(self.path(), policy, options).expect("the store opens"))
     }

@@ -49,7 +49,7 @@ async fn live_through(choices: &[u32]) {
     }
     let expected = contents(&memory).await;
     assert_eq!(expected, contents(&sqlite).await);
-    sqlite.reopen();
+    sqlite.reopen().await;
     assert_eq!(expected, contents(&sqlite).await);
     memory.finish().await;
     sqlite.finish().await;

@@ -24,7 +24,7 @@ impl World {
     /// Opens the store anew, if it outlives itself, and finds what was in it before.
     pub async fn check_kept(&self) {
         let before = (self.sessions().await, self.transfers().await);
-        self.reopen();
+        self.reopen().await;
         let after = (self.sessions().await, self.transfers().await);
         assert_eq!(before, after, "opening the store anew changed what is in it");
     }

@@ -2,7 +2,7 @@
 //!
 //! An adapter takes part by one line in a test binary:
 //!
-//! ```ignore
+//! ```text
 //! handoff_testkit::contract_suite!(sqlite, SqliteStore::new());
 //! ```
 //!
@@ -20,6 +20,7 @@ pub mod world;
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use handoff_core::Policy;
 use handoff_core::ledger::Ledger;
 
@@ -29,9 +30,10 @@ pub use moves::Move;
 pub use world::World;
 
 /// How the suite opens the adapter that is looked at. One value stands for one store.
+#[async_trait]
 pub trait Store: Send {
     /// Opens it; a second time after everything from the first has been dropped.
-    fn open(&mut self, policy: Policy, clock: &ManualClock) -> Arc<dyn Ledger>;
+    async fn open(&mut self, policy: Policy, clock: &ManualClock) -> Arc<dyn Ledger>;
 
     /// Whether its contents outlive it.
     fn is_durable(&self) -> bool;
@@ -57,16 +59,21 @@ macro_rules! contract_suite {
                 requests::a_version_that_has_moved_on_is_refused,
                 requests::the_id_of_a_transfer_is_taken_once,
                 races::one_token_is_spent_once,
+                races::a_tokens_id_is_spent_once_in_all,
                 races::two_activates_have_one_winner,
                 races::withdraw_against_claim,
                 races::reaper_against_claim,
                 races::terminate_against_report,
                 races::raise_against_reaper,
                 races::twenty_increments_on_a_budget_for_ten,
-                races::twenty_reports_that_ask_for_more,
                 races::twenty_claims_by_one_authorization,
                 races::twenty_destinations_on_a_node_for_ten,
                 races::two_stages_of_one_session,
+                money::case_m01_twenty_reports_ask_for_more_than_there_is,
+                money::case_m02_a_spent_budget_stays_spent,
+                money::case_m03_a_budget_of_zero_is_refused,
+                money::case_m09_spent_is_the_sum_of_the_ledger_all_the_way,
+                money::what_was_carved_out_comes_back,
                 batches::a_batch_builds_on_itself,
                 batches::one_refusal_does_not_stop_the_others,
                 batches::many_sessions_in_one_batch,

@@ -30,7 +30,8 @@ pub struct World {
     pub node: NodeId,
     /// Before the store, so that it is closed when what the store stands on goes away.
     ledger: Mutex<Option<Arc<dyn Ledger>>>,
-    store: Mutex<Box<dyn Store>>,
+    store: tokio::sync::Mutex<Box<dyn Store>>,
+    is_durable: bool,
     accepted: Mutex<Vec<(Envelope, Reply)>>,
     kinds: Mutex<BTreeSet<CommandKind>>,
 }
@@ -43,12 +44,13 @@ impl World {
             policy: Policy::default(),
             project: fresh(),
             node: fresh(),
-            store: Mutex::new(store),
+            is_durable: store.is_durable(),
+            store: tokio::sync::Mutex::new(store),
             ledger: Mutex::new(None),
             accepted: Mutex::default(),
             kinds: Mutex::default(),
         };
-        world.open();
+        world.open().await;
         world.register(world.node).await;
         world
     }
@@ -60,19 +62,19 @@ impl World {
             policy: self.policy.clone(),
             project: self.project,
             node: self.node,
-            store: Mutex::new(store),
+            is_durable: store.is_durable(),
+            store: tokio::sync::Mutex::new(store),
             ledger: Mutex::new(None),
             accepted: Mutex::default(),
             kinds: Mutex::default(),
         };
-        twin.open();
+        twin.open().await;
         twin.register(twin.node).await;
         twin
     }
 
-    fn open(&self) {
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        let opened = store.open(self.policy.clone(), &self.clock);
+    async fn open(&self) {
+        let opened = self.store.lock().await.open(self.policy.clone(), &self.clock).await;
         *self.ledger.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);
     }
 
@@ -83,16 +85,16 @@ impl World {
     }
 
     /// Whether the store's contents outlive it.
-    pub fn is_durable(&self) -> bool {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner).is_durable()
+    pub const fn is_durable(&self) -> bool {
+        self.is_durable
     }
 
     /// Closes the store and opens it again. Does nothing for a store that does not outlive itself.
-    pub fn reopen(&self) {
+    pub async fn reopen(&self) {
         if self.is_durable() {
             let closed = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).take();
             drop(closed);
-            self.open();
+            self.open().await;
         }
     }
 

@@ -17,7 +17,7 @@ pub async fn time_never_steps_back(world: &World) {
     world.clock.set(handoff_protocol::Timestamp::from_unix_ms(before.unix_ms() - 3_600_000));
     assert_eq!(world.ledger().now().await.expect("the store answers"), before);
     world.accept(moved.terminate()).await;
-    world.reopen();
+    world.reopen().await;
     let after = world.ledger().now().await.expect("the store answers");
     assert!(after >= before, "{after} after {before}");
     if world.is_durable() {
@@ -44,7 +44,7 @@ pub async fn a_change_wakes_whoever_waits(world: &World) {
     drop(ledger);
     let last = world.ledger().revision();
     world.clock.advance(10);
-    world.reopen();
+    world.reopen().await;
     if world.is_durable() {
         assert!(world.ledger().revision() > last, "nodes ignore what is not newer");
     }

@@ -2,6 +2,7 @@
 
 use handoff_core::command::Command;
 use handoff_core::reply::Reply;
+use handoff_core::token::TokenClaims;
 use handoff_core::transfer::{EndReason, Outcome};
 use handoff_protocol::node::Capacity;
 use handoff_protocol::request::{EventType, Operation};
@@ -21,8 +22,21 @@ pub async fn one_token_is_spent_once(world: &World) {
     let answers = world.race((0..8).map(|_| world.envelope(activate())).collect()).await;
     let codes: Vec<_> = answers.iter().filter_map(refusal).collect();
     assert_eq!(codes, [ErrorCode::TokenUsed; 7]);
-    world.reopen();
+    world.reopen().await;
     assert_eq!(world.code(activate()).await, ErrorCode::TokenUsed);
+}
+
+/// A token's id is spent once in all, whatever it was made out for.
+pub async fn a_tokens_id_is_spent_once_in_all(world: &World) {
+    let (first, second) = (world.pushed().await, world.pushed().await);
+    let token = world.token(first.transfer, Operation::Activate);
+    let twin = TokenClaims { transfer: second.transfer, ..token.clone() };
+    world.accept(Command::Activate { transfer: first.transfer, token }).await;
+    let activate = Command::Activate { transfer: second.transfer, token: twin.clone() };
+    assert_eq!(world.code(activate).await, ErrorCode::TokenUsed);
+    world.reopen().await;
+    let activate = Command::Activate { transfer: second.transfer, token: twin };
+    assert_eq!(world.code(activate).await, ErrorCode::TokenUsed);
 }
 
 /// Two activates with a token each: one is let in, and the other's token is not spent.
@@ -131,30 +145,6 @@ pub async fn twenty_increments_on_a_budget_for_ten(world: &World) {
     let events = world.events(moved.transfer).await;
     let count = |kind| events.iter().filter(|event| event.kind == kind).count();
     assert_eq!((count(EventType::UsageReported), count(EventType::Insolvent)), (20, 1));
-}
-
-/// Twenty reports of one epoch, each asking for more: the highest counts, and no more is granted than there is.
-pub async fn twenty_reports_that_ask_for_more(world: &World) {
-    let moved = Move { budget: NanoUsd::from_nano(10_000_000), ..world.fresh_move() };
-    let moved = world.active_with(world.pushed_with(world.provisioned_with(moved).await).await).await;
-    let reports: Vec<_> = (1..=20u64)
-        .map(|seq| i64::try_from(seq).map(|spent| moved.report(seq, spent * 100_000).exhausted().send()))
-        .map(|report| world.envelope(report.expect("small numbers")))
-        .collect();
-    let answers = world.race(reports).await;
-    let mut accepted = Vec::new();
-    for answer in answers {
-        match answer.expect("reports are answered").reply {
-            Reply::Usage { accepted_seq, limit, .. } => accepted.push((accepted_seq, limit)),
-            other => panic!("a report was answered with {other:?}"),
-        }
-    }
-    assert_eq!(accepted.iter().map(|(seq, _)| *seq).max(), Some(20));
-    let found = world.found(moved.transfer).await.transfer;
-    let account = found.epochs[&moved.epoch];
-    assert_eq!((account.seq, found.spent().nano()), (20, 2_000_000));
-    let budget = found.budget.expect("it is provisioned");
-    assert!(accepted.iter().all(|(_, limit)| *limit <= budget.allocated.minus(budget.reserve)));
 }
 
 /// Twenty incarnations claim by one authorisation: one gets the session.

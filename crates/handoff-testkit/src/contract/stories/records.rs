@@ -79,7 +79,7 @@ pub async fn a_node_keeps_its_key(world: &World) {
     ledger.see_node(node.id).await.expect("the store answers");
     ledger.see_node(fresh()).await.expect("an unknown one stays unknown");
     drop(ledger);
-    world.reopen();
+    world.reopen().await;
     let nodes = world.ledger().nodes(world.project).await.expect("the store answers");
     let found = nodes.iter().find(|found| found.id == node.id).expect("it is registered");
     let seen_at = world.clock.now();
@@ -117,7 +117,7 @@ pub async fn a_snapshot_is_kept_once(world: &World) {
     let other = SnapshotRecord { blobs: blobs(&["other"]), ..record.clone() };
     ledger.keep_snapshot(world.project, other).await.expect("it is known");
     drop(ledger);
-    world.reopen();
+    world.reopen().await;
     let found = world.ledger().snapshot(world.project, record.digest).await.expect("the store answers");
     assert_eq!(found, Some(record));
 }

@@ -15,7 +15,7 @@ pub async fn the_same_request_is_answered_again(world: &World) {
     assert!(!first.replayed);
     let provision = world.envelope(world.provision(&moved));
     let provisioned = world.apply(provision.clone()).await.expect("it is accepted");
-    world.reopen();
+    world.reopen().await;
     for (envelope, reply) in [(stage, first.reply), (provision, provisioned.reply)] {
         let again = world.apply(envelope).await.expect("it is answered again");
         assert!(again.replayed);
