@@ -231,8 +231,8 @@ pub trait Ledger: Send + Sync {
     /// Writes an audit row of its own.
     async fn record(&self, entry: AuditEntry) -> Result<(), LedgerError>;
 
-    /// Registers a node, or renews what is known of it. A known id with another key is refused with
-    /// [`Refusal::WrongNode`]-like [`LedgerError::RequestConflict`].
+    /// Registers a node, or renews what is known of it; it is heard of now. A known id with another key or in
+    /// another project is refused with [`LedgerError::RequestConflict`].
     async fn register_node(&self, node: NodeRecord) -> Result<(), LedgerError>;
 
     /// Marks a node as heard of now.
@@ -244,7 +244,7 @@ pub trait Ledger: Send + Sync {
     /// The room that each node has left.
     async fn rooms(&self, project: ProjectId) -> Result<BTreeMap<NodeId, Room>, LedgerError>;
 
-    /// Remembers which blobs a snapshot needs, so that nothing collects them.
+    /// Remembers which blobs a snapshot needs, so that nothing collects them. One that is known stays as it is.
     async fn keep_snapshot(&self, project: ProjectId, snapshot: SnapshotRecord) -> Result<(), LedgerError>;
 
     /// What is known of a snapshot.
@@ -254,7 +254,8 @@ pub trait Ledger: Send + Sync {
         digest: Digest,
     ) -> Result<Option<SnapshotRecord>, LedgerError>;
 
-    /// A number that rises with every applied change: long polls wait on it.
+    /// A number that rises with every applied change, but for renewals, which move a deadline and nothing else:
+    /// long polls wait on it. It is higher after a restart than it ever was before.
     fn revision(&self) -> u64;
 
     /// Waits until the revision is higher than this one.

@@ -9,7 +9,8 @@ use crate::refusal::Refusal;
 /// A node as placement sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Room {
-    /// Thousandths of a core that are not taken.
+    /// Thousandths of a core that are left, where a store counts what is taken at half: together with
+    /// [`Room::fits`] that shares every core twice over and no further.
     pub cpu_millis: u64,
     /// Bytes of memory that are not taken.
     pub memory_bytes: u64,
