@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{self, PipeReader, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -98,6 +99,8 @@ fn start(spec: &Spec) -> Result<Started, StartError> {
     outcome
 }
 
+/// Refuses what cannot be followed, and closes the destination's directory to other users of the host:
+/// whatever modes a payload gives to its files.
 fn check(spec: &Spec) -> Result<(), StartError> {
     let invalid = |why: String| Err(StartError::Invalid(why));
     if !spec.dir.is_absolute() || !spec.exe.is_absolute() {
@@ -107,6 +110,9 @@ fn check(spec: &Spec) -> Result<(), StartError> {
         if !fs::symlink_metadata(&dir).is_ok_and(|found| found.is_dir()) {
             return invalid(format!("{} is not a directory", dir.display()));
         }
+    }
+    if let Err(error) = fs::set_permissions(&spec.dir, fs::Permissions::from_mode(0o700)) {
+        return invalid(format!("{}: {error}", spec.dir.display()));
     }
     let words = spec.command.iter().chain(spec.env.keys()).chain(spec.env.values());
     if spec.command.is_empty() || words.into_iter().any(|word| word.contains('\0')) {

@@ -26,7 +26,7 @@ pub struct Spec {
     /// New for every start; everything of the sandbox is found again by it.
     pub name: Name,
     /// The destination's directory on the host, with `workspace/`, `state/` and `door/` in it. `init.sock` is
-    /// made there.
+    /// made there. The start closes it to other users of the host.
     pub dir: PathBuf,
     /// The binary on the host: it launches, is the init, and is bound in as [`EXE_INSIDE`]. It has to answer
     /// [`SUBCOMMAND`](crate::SUBCOMMAND) with [`run_init`](crate::run_init).

@@ -107,6 +107,35 @@ const LOCAL: [libc::c_int; 1] = [libc::AF_UNIX];
 /// Puts words into the terminal that somebody else types in.
 const TERMINAL_INJECTIONS: [u64; 2] = [0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX */];
 
+/// Calls that set a file's mode, and which argument it is. A set-user-id file made inside does nothing there,
+/// and on the host it would belong to the destination's owner, who may be root.
+const MODES: &[(libc::c_long, u8)] = &[
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+    (libc::SYS_mknodat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+];
+
+/// The same for calls where the mode means something under a flag only: the flags' argument, then the
+/// mode's. What `openat2` is told stands in memory, where a filter cannot look; a file made by it is empty,
+/// and loses the bit when it is written to or made longer.
+const CONDITIONAL_MODES: &[(libc::c_long, u8, u8)] = &[
+    (libc::SYS_openat, 2, 3),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1, 2),
+];
+
+/// S_ISUID and S_ISGID.
+const GIVES_ID: [u64; 2] = [0o4000, 0o2000];
+/// O_CREAT, and the bit by which O_TMPFILE differs from O_DIRECTORY.
+const CREATES: [u64; 2] = [0o100, 0o20_000_000];
+
 /// Installs the filters on this process and all it starts.
 ///
 /// # Errors
@@ -144,8 +173,26 @@ fn refusals(families: &[libc::c_int]) -> Result<Policy, String> {
     exceptions.insert(libc::SYS_ioctl, each(injections)?);
     exceptions.insert(libc::SYS_socket, vec![other_families(families)?]);
     exceptions.insert(libc::SYS_socketpair, vec![other_families(families)?]);
+    exceptions.extend(id_giving_modes()?);
     let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     Ok(Policy { otherwise: SeccompAction::Allow, exceptions, then: refuse })
+}
+
+fn id_giving_modes() -> Result<Rules, String> {
+    let bit = |argument, bit| when(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bit), bit);
+    let mut rules = Rules::new();
+    for (call, mode) in MODES {
+        rules.insert(*call, each(GIVES_ID.map(|id| bit(*mode, id)))?);
+    }
+    for (call, flags, mode) in CONDITIONAL_MODES {
+        let pairs = CREATES.iter().flat_map(|creates| GIVES_ID.map(|id| (*creates, id)));
+        let rule = |(creates, id)| {
+            let both = vec![bit(*flags, creates)?, bit(*mode, id)?];
+            SeccompRule::new(both).map_err(|error| error.to_string())
+        };
+        rules.insert(*call, pairs.map(rule).collect::<Result<_, _>>()?);
+    }
+    Ok(rules)
 }
 
 /// clone3 hides its flags from a filter. A C library that is told it does not exist uses clone instead.

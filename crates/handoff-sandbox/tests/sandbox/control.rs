@@ -14,29 +14,6 @@ fn line(text: &str) -> ToInit {
 }
 
 as_root_and_as_user! {
-    /// Nothing to do costs nothing: an init lives as long as its sandbox, and there may be many.
-    fn an_idle_init_uses_no_processor(world) {
-        let spec = world.script("sleep 600");
-        let started = world.start(&spec);
-        let ticks = || {
-            let stat = fs::read_to_string(format!("/proc/{}/stat", started.init.pid)).expect("it runs");
-            let (_, fields) = stat.rsplit_once(')').expect("a name");
-            let used = fields.split_ascii_whitespace().skip(11).take(2);
-            used.map(|ticks| ticks.parse::<u64>().expect("a number")).sum::<u64>()
-        };
-        let node = client(&spec);
-        for connected in [true, false] {
-            let (before, start) = (ticks(), boot_ms());
-            eventually("a while passes", || boot_ms() > start + 400);
-            // A tick is 10 ms; one that waits in poll uses none.
-            assert!(ticks() - before <= 2, "{} ticks in 400 ms, connected: {connected}", ticks() - before);
-            if connected {
-                drop(client(&spec));
-            }
-        }
-        drop(node);
-    }
-
     /// Lines go both ways over descriptor 3, byte for byte.
     fn lines_pass_both_ways(world) {
         let spec = world.script("while read -r line <&3; do printf '%s\\n' \"$line\" >&3; done");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use handoff_sandbox::{Driver, EXE_INSIDE, Facet};
@@ -39,6 +40,15 @@ as_root_and_as_user! {
         for absent in ["clone3", "x32 getpid"] {
             assert_eq!(outcomes[absent], "ENOSYS", "{absent}");
         }
+        for filtered in ["chmod set-user-id", "chmod set-group-id", "fchmod set-user-id", "open set-user-id"] {
+            assert_eq!(outcomes[filtered], "EPERM", "{filtered}");
+        }
+        for entry in fs::read_dir(spec.workspace()).expect("it is ours") {
+            let mode = entry.and_then(|entry| entry.metadata()).expect("it is there").mode();
+            assert_eq!(mode & 0o6000, 0, "it lends an id on the host");
+        }
+        let mode = fs::metadata(&spec.dir).expect("it is ours").mode();
+        assert_eq!(mode & 0o077, 0, "other users of the host reach nothing in it");
         assert_eq!(outcomes["read secret"], "ENOENT");
         assert_eq!(outcomes["write /usr/x"], "EROFS");
         assert_eq!(outcomes["write /proc/sys/kernel/core_pattern"], "EROFS");
@@ -135,6 +145,6 @@ fn root_gives_each_sandbox_a_user_that_owns_nothing() {
     assert!(expected.contains(&uid), "{uid}");
     let file = spec.workspace().join("mine");
     eventually("the file is made", || file.exists());
-    let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(file).expect("made"));
+    let owner = fs::metadata(file).expect("made").uid();
     assert_eq!(owner, own, "on disk it belongs to the directory's owner");
 }

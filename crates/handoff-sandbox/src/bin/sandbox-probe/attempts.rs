@@ -38,6 +38,9 @@ pub(crate) fn run(arguments: &[&str]) -> i32 {
         note(&format!("read {path}"), read_some(path));
     }
     note("list /proc/1/fd", fs::read_dir("/proc/1/fd").map(drop));
+    for (what, outcome) in id_giving_files() {
+        note(what, outcome);
+    }
     for (what, outcome) in calls() {
         note(what, outcome);
     }
@@ -80,6 +83,28 @@ fn read_some(path: &str) -> io::Result<()> {
     use std::io::Read;
     let read = fs::File::open(path)?.read(&mut [0; 16])?;
     if read > 0 { Ok(()) } else { Err(io::Error::other("empty")) }
+}
+
+/// Files that would lend their owner's id to whoever runs them.
+fn id_giving_files() -> Vec<(&'static str, io::Result<()>)> {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let chmod = |path: &str, mode| {
+        fs::write(path, "x")?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    };
+    let create = |path: &str, mode| {
+        fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map(drop)
+    };
+    let by_descriptor = fs::File::create("/workspace/id-fd")
+        .and_then(|file| file.set_permissions(fs::Permissions::from_mode(0o6755)));
+    vec![
+        ("chmod set-user-id", chmod("/workspace/id-user", 0o4755)),
+        ("chmod set-group-id", chmod("/workspace/id-group", 0o2755)),
+        ("fchmod set-user-id", by_descriptor),
+        ("open set-user-id", create("/workspace/id-open", 0o4755)),
+        ("use chmod", chmod("/workspace/plain", 0o1755)),
+        ("use open", create("/workspace/plain-open", 0o755)),
+    ]
 }
 
 /// System calls that the filter, or the want of capabilities, has to refuse.
