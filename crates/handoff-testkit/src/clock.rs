@@ -45,3 +45,20 @@ impl Default for ManualClock {
         Self::at(Timestamp::from_unix_ms(1_796_117_400_000))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_moves_only_by_hand_and_for_everybody() {
+        let clock = ManualClock::default();
+        let (other, read) = (clock.clone(), clock.reader());
+        let start = clock.now();
+        assert_eq!(start.to_string(), "2026-12-01T09:30:00.000Z");
+        other.advance(1500);
+        assert_eq!((clock.now(), read()), (start.plus_ms(1500), start.plus_ms(1500)));
+        clock.set(start);
+        assert_eq!(read(), start);
+    }
+}

@@ -35,3 +35,36 @@ pub fn until_blocking<T>(what: &str, within: Duration, mut probe: impl FnMut() -
         std::thread::park_timeout(EVERY);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn it_returns_what_is_found_as_soon_as_it_is_found() {
+        let mut looks = 0;
+        let found = until("the third look", Duration::from_secs(10), async || {
+            looks += 1;
+            (looks == 3).then_some(looks)
+        });
+        assert_eq!(found.await, 3);
+        let mut looks = 0;
+        let found = until_blocking("the third look", Duration::from_secs(10), || {
+            looks += 1;
+            (looks == 3).then_some(looks)
+        });
+        assert_eq!(found, 3);
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "in vain: a thing that never comes")]
+    async fn it_says_what_it_waited_for() {
+        until("a thing that never comes", Duration::from_millis(20), async || None::<()>).await;
+    }
+
+    #[test]
+    #[should_panic(expected = "in vain: a thing that never comes")]
+    fn it_says_so_without_a_runtime() {
+        until_blocking("a thing that never comes", Duration::from_millis(20), || None::<()>);
+    }
+}
