@@ -7,9 +7,10 @@
 //! ```
 //!
 //! which makes a test of every story. To add a story: an `async fn name(world: &World)` under `stories/`, and its
-//! name in [`contract_suite!`](crate::contract_suite). After each one the world looks at everything that is stored: events without gaps,
-//! chains that compute, money that adds up, one pending and one live transfer at most, requests that are answered
-//! again, and, where the store outlives its process, the same contents after opening it anew.
+//! name in [`contract_suite!`](crate::contract_suite). After each one the world looks at everything that is
+//! stored: events without gaps, chains that compute, money that adds up, one pending and one live transfer at
+//! most, requests that are answered again, and, where the store outlives its process, the same contents after
+//! opening it anew.
 
 mod acts;
 mod conscience;
