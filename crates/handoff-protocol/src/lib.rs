@@ -23,6 +23,7 @@ pub mod status;
 pub mod tier;
 pub mod time;
 pub mod totals;
+pub mod view;
 
 pub use digest::Digest;
 pub use error::{ErrorCode, Problem};

@@ -11,7 +11,7 @@ use handoff_protocol::node::ObservedState;
 use handoff_protocol::request::{
     Activate, IssueToken, Operation, Provision, Push, Refresh, Stage, TransferView,
 };
-use handoff_protocol::{Digest, IncarnationId, Status, TransferId};
+use handoff_protocol::{Digest, ErrorCode, IncarnationId, Status, TransferId};
 use handoff_snapshot::{CaptureIndex, CaptureSource, Captured, Moment};
 
 use super::journal::{MoveEnd, MoveJournal};
@@ -22,6 +22,8 @@ use crate::serving;
 
 /// How long the source may take to reach a step boundary before its running call is interrupted.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// How long a node may take to have room: long enough for one that has just been started.
+const NODE_WITHIN: Duration = Duration::from_secs(20);
 /// Draft refreshes before the pause, at the most.
 const REFRESHES: u32 = 3;
 /// A refresh with fewer new bytes than this is as good as none.
@@ -136,10 +138,24 @@ impl Moving {
             carve: false,
             node_id: None,
         };
-        let view = self.client.provision(self.transfer()?, body).await?;
+        let view = self.provision_when_there_is_room(body).await?;
         let node = view.destination.map(|place| place.node_id.to_string()).unwrap_or_default();
         self.say(format_args!("provisioned  {} on {node}", self.journal.tier));
         Ok(())
+    }
+
+    /// A control plane that has just been started waits for its node to register.
+    async fn provision_when_there_is_room(&self, body: Provision) -> Result<TransferView> {
+        let transfer = self.transfer()?;
+        let deadline = Instant::now() + NODE_WITHIN;
+        loop {
+            match self.client.provision(transfer, body.clone()).await {
+                Err(error) if error.code() == Some(ErrorCode::NoNode) && Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                other => return Ok(other?),
+            }
+        }
     }
 
     /// Brings the destination close while the source works: it warms what it is given, so that the pause moves

@@ -1,0 +1,65 @@
+//! SIGKILL to the control plane, the node and the destination's agent, each once before and once after the
+//! claim: the session goes on in exactly one place, and the books balance.
+
+use handoff_protocol::Status;
+
+use crate::world::World;
+
+const BEFORE: &[Status] = &[Status::Provisioned, Status::Pushed];
+const AFTER: &[Status] = &[Status::Active];
+
+/// Kills a role while a move is under way, or just after it.
+async fn kill_role_when(role: &str, statuses: &[Status]) {
+    let world = World::new();
+    let moving = world.start(&["move", "--budget", "5.00"]);
+    world.wait_for(statuses).await;
+    world.kill_role(role);
+    world.expect_success(moving, "the move");
+    let view = world.wait_for(AFTER).await;
+    world.conclude(view.transfer, 2).await;
+}
+
+#[tokio::test]
+async fn the_control_plane_dies_before_the_claim() {
+    kill_role_when("serve", BEFORE).await;
+}
+
+#[tokio::test]
+async fn the_control_plane_dies_after_the_claim() {
+    kill_role_when("serve", AFTER).await;
+}
+
+#[tokio::test]
+async fn the_node_dies_before_the_claim() {
+    kill_role_when("node", BEFORE).await;
+}
+
+#[tokio::test]
+async fn the_node_dies_after_the_claim() {
+    kill_role_when("node", AFTER).await;
+}
+
+#[tokio::test]
+async fn the_gateway_dies_after_the_claim() {
+    kill_role_when("gateway", AFTER).await;
+}
+
+#[tokio::test]
+async fn the_destination_s_agent_dies_before_the_claim() {
+    let world = World::new();
+    let moving = world.start(&["move", "--budget", "5.00"]);
+    let view = world.wait_for(BEFORE).await;
+    world.kill_destination_agent(view.transfer);
+    world.expect_success(moving, "the move");
+    world.conclude(view.transfer, 2).await;
+}
+
+#[tokio::test]
+async fn the_destination_s_agent_dies_after_the_claim() {
+    let world = World::new();
+    let moving = world.start(&["move", "--budget", "5.00"]);
+    let view = world.wait_for(AFTER).await;
+    world.expect_success(moving, "the move");
+    world.kill_destination_agent(view.transfer);
+    world.conclude(view.transfer, 2).await;
+}

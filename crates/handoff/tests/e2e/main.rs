@@ -1,0 +1,6 @@
+//! The product end to end: real processes, real sandboxes, real kills. The only stand-in is the scripted model,
+//! which speaks the real wire format and says what it is.
+
+mod demo;
+mod kills;
+mod world;
