@@ -1,5 +1,7 @@
 //! The one binary: every role is a subcommand.
 
+#![allow(unreachable_pub, reason = "nothing leaves a binary; `pub` says what other modules use")]
+
 mod cli;
 mod command;
 mod config;

@@ -35,10 +35,10 @@ impl SourceLink {
     /// How it is.
     pub async fn status(&mut self) -> Result<Status> {
         self.send(&ToAgent::Status).await?;
-        self.wait_for(ANSWER_WITHIN, |told| match told {
-            FromAgent::Status(status) => Some(status),
-            _ => None,
-        })
+        self.wait_for(
+            ANSWER_WITHIN,
+            |told| if let FromAgent::Status(status) = told { Some(status) } else { None },
+        )
         .await
         .context("the agent does not say how it is")
     }
@@ -49,9 +49,12 @@ impl SourceLink {
         self.send(&ToAgent::Quiesce { within_ms, freeze: Some(freeze) }).await?;
         let wait = within + ANSWER_WITHIN;
         let (boundary, frozen) = self
-            .wait_for(wait, |told| match told {
-                FromAgent::Quiesced { boundary, frozen } => Some((boundary, frozen)),
-                _ => None,
+            .wait_for(wait, |told| {
+                if let FromAgent::Quiesced { boundary, frozen } = told {
+                    Some((boundary, frozen))
+                } else {
+                    None
+                }
             })
             .await
             .context("the agent did not stop at a step boundary")?;
