@@ -22,6 +22,10 @@ enum Wake {
 
 impl Place {
     pub(super) async fn hold(&mut self) -> Result<(), StepError> {
+        // A step that failed between the claim and `go` left a holder that nobody meters yet.
+        if self.meter.is_none() {
+            self.watch_meter();
+        }
         loop {
             match self.next_wake().await {
                 Wake::Wanted => return Ok(()),

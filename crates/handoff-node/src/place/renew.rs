@@ -3,7 +3,7 @@
 use handoff_agent::control::ToAgent;
 use handoff_gateway::control::{Lease as RunLease, Resolve};
 use handoff_gateway::meter::Mode;
-use handoff_protocol::node::{LeaseCommand, Renew, Renewed};
+use handoff_protocol::node::{Claim, LeaseCommand, Renew, Renewed};
 use handoff_protocol::{ErrorCode, NanoUsd};
 use handoff_sandbox::boot_ms;
 use handoff_sandbox::control::ToInit;
@@ -54,7 +54,9 @@ impl Place {
         if !status.reasons.any() && !self.frozen && !self.dry {
             self.stand(Mode::Running).await?;
         }
-        // A node that adopted a holder learns here that it still is one.
+        if self.renewing.go_due {
+            self.admit_adopted(sent_ms).await?;
+        }
         self.go().await?;
         match renewed.command {
             LeaseCommand::Run => self.resume_after_final(sent_ms).await,
@@ -66,6 +68,25 @@ impl Place {
             LeaseCommand::Freeze => Ok(()),
             LeaseCommand::Stop => self.yield_session().await,
         }
+    }
+
+    /// A node that adopted a holder learns here that it still is one. Whether the gateway ever heard of the epoch
+    /// is not known, and neither is its limit: the claim, said again, is answered with it.
+    async fn admit_adopted(&mut self, sent_ms: u64) -> Result<(), StepError> {
+        let (Some(holding), Some(claim)) = (self.record.holding, self.record.claim.clone()) else {
+            return Ok(());
+        };
+        let body = Claim {
+            incarnation: claim.incarnation,
+            generation: self.record.generation,
+            authorization: claim.authorization,
+            digest: self.wanted.borrow().snapshot,
+        };
+        let claimed = self.shared.client.claim(self.record.transfer_id, &body).await?;
+        self.shared.gateway.ask(&Resolve { destination: self.key() }).await?;
+        self.admit(holding, claimed.budget.limit_usd, sent_ms).await?;
+        self.watch_meter();
+        Ok(())
     }
 
     async fn prolong(&mut self, sent_ms: u64) -> Result<(), StepError> {

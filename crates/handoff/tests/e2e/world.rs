@@ -78,10 +78,19 @@ impl World {
         read_log(&self.root.join("requests.jsonl")).unwrap_or_default()
     }
 
-    /// Requests of this epoch.
-    pub(crate) fn requests_of(&self, epoch: u64) -> usize {
-        let epoch = epoch.to_string();
-        self.log().iter().filter(|record| record.epoch.as_deref() == Some(&epoch)).count()
+    /// Requests of this epoch and later ones.
+    fn requests_from(&self, epoch: u64) -> usize {
+        let of = |record: &Record| record.epoch.as_ref().and_then(|text| text.parse::<u64>().ok());
+        self.log().iter().filter(|record| of(record) >= Some(epoch)).count()
+    }
+
+    /// Waits for a condition, and shows the logs when it does not come true.
+    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < deadline, "not in time: {what}\n{}", self.logs());
+            pause();
+        }
     }
 
     /// SIGKILL to the process that has a role.
@@ -134,8 +143,8 @@ impl World {
     pub(crate) async fn conclude(mut self, transfer: TransferId, least_epoch: u64) {
         let epoch = self.client().transfer(transfer, ViewQuery::default()).await.expect("it is there").epoch;
         assert!(epoch >= least_epoch, "epoch {epoch}");
-        let before = self.requests_of(epoch);
-        until("the destination goes on", || self.requests_of(epoch) > before + 1);
+        let before = self.requests_from(epoch);
+        self.until("the destination goes on", || self.requests_from(epoch) > before + 1);
         let reason = "the test is over".to_owned();
         let body = Terminate { request_id: None, reason };
         self.client().terminate(transfer, body).await.expect("terminated");
