@@ -110,6 +110,8 @@ impl Record {
 
     /// Makes it durable.
     pub fn save(&self, directory: &Path) -> io::Result<()> {
+        // A destination may end before anything was unpacked for it.
+        fs::create_dir_all(directory)?;
         let temporary = directory.join(format!("{FILE}.new"));
         let mut file = fs::File::create(&temporary)?;
         file.write_all(&serde_json::to_vec(self).expect("plain data"))?;

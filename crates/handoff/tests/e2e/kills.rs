@@ -63,3 +63,50 @@ async fn the_destination_s_agent_dies_after_the_claim() {
     world.kill_destination_agent(view.transfer);
     world.conclude(view.transfer, 2).await;
 }
+
+/// Kills the move itself, and has another one finish it.
+async fn kill_move_when(statuses: &[Status]) {
+    let world = World::new();
+    let mut moving = world.start(&["move", "--budget", "5.00"]);
+    world.wait_for(statuses).await;
+    moving.kill().expect("ours");
+    moving.wait().expect("ours");
+    let resumed = world.start(&["move", "--resume"]);
+    world.expect_success(resumed, "the resumed move");
+    let view = world.wait_for(AFTER).await;
+    world.conclude(view.transfer, 2).await;
+}
+
+#[tokio::test]
+async fn the_move_dies_before_the_claim_and_is_resumed() {
+    kill_move_when(BEFORE).await;
+}
+
+#[tokio::test]
+async fn the_move_dies_after_the_claim_and_is_resumed() {
+    kill_move_when(AFTER).await;
+}
+
+/// The commit of `terminated` is all that has to happen: the next reconcile removes the rest.
+#[tokio::test]
+async fn case_s35_the_control_plane_dies_between_terminated_and_the_removal() {
+    let world = World::new();
+    let moving = world.start(&["move", "--budget", "5.00"]);
+    world.expect_success(moving, "the move");
+    let view = world.wait_for(AFTER).await;
+    world.terminate(view.transfer).await;
+    world.kill_role("serve");
+    world.closes(view.transfer).await;
+}
+
+/// Terminated while its destination is being made: nothing of it stays, and the source goes on.
+#[tokio::test]
+async fn case_s35_terminated_while_provisioning() {
+    let world = World::new();
+    let mut moving = world.start(&["move", "--budget", "5.00"]);
+    let view = world.wait_for(&[Status::Provisioned]).await;
+    moving.kill().expect("ours");
+    moving.wait().expect("ours");
+    world.terminate(view.transfer).await;
+    world.closes(view.transfer).await;
+}

@@ -145,9 +145,7 @@ impl World {
         assert!(epoch >= least_epoch, "epoch {epoch}");
         let before = self.requests_from(epoch);
         self.until("the destination goes on", || self.requests_from(epoch) > before + 1);
-        let reason = "the test is over".to_owned();
-        let body = Terminate { request_id: None, reason };
-        self.client().terminate(transfer, body).await.expect("terminated");
+        self.terminate(transfer).await;
         let view = self.closed(transfer).await;
         let budget = view.budget.expect("it had a budget");
         assert_eq!(sum_of_reports(&view), budget.spent_usd);
@@ -163,6 +161,29 @@ impl World {
         until("the source has ended", || self.agent.try_wait().expect("a child").is_some());
         self.strike();
         assert_eq!(destination_processes(transfer), Vec::<i32>::new(), "processes of the destination");
+    }
+
+    /// Ends a transfer, as an orchestrator does.
+    pub(crate) async fn terminate(&self, transfer: TransferId) {
+        let body = Terminate { request_id: None, reason: "the test is over".to_owned() };
+        self.client().terminate(transfer, body).await.expect("terminated");
+    }
+
+    /// The books of a transfer close without anybody's help, and nothing of its destination is left.
+    pub(crate) async fn closes(self, transfer: TransferId) {
+        let deadline = Instant::now() + PATIENCE;
+        while self
+            .client()
+            .transfers(&TransferQuery { unclosed: true, ..Default::default() })
+            .await
+            .is_ok_and(|page| page.transfers.iter().any(|view| view.transfer == transfer))
+        {
+            assert!(Instant::now() < deadline, "it does not close\n{}", self.logs());
+            tokio::time::timeout(Duration::from_millis(50), std::future::pending::<()>()).await.ok();
+        }
+        assert_eq!(destination_processes(transfer), Vec::<i32>::new(), "processes of the destination");
+        let place = format!("home/node/destinations/{transfer}-1");
+        assert!(!self.root.join(place).exists(), "files of the destination");
     }
 
     async fn closed(&self, transfer: TransferId) -> TransferView {
