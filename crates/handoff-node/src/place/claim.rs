@@ -112,6 +112,7 @@ impl Place {
         self.save().await?;
         self.renewing.at = Instant::now() + Duration::from_millis(self.shared.lease.renew_ms);
         self.renewing.checkpoint_at = Instant::now() + self.shared.options.checkpoint_every;
+        self.renewing.confirmed_ms = Some(claim.first_sent_ms);
         self.renewing.go_due = true;
         (self.frozen, self.dry, self.checkpointed, self.final_for) = (false, false, false, None);
         self.admit(holding, claimed.budget.limit_usd, claim.first_sent_ms).await?;

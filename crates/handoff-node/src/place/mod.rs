@@ -60,6 +60,9 @@ pub(crate) struct Place {
 struct Renewing {
     at: Instant,
     checkpoint_at: Instant,
+    /// The first sending of the last claim or renewal that was confirmed to this task, on CLOCK_BOOTTIME in
+    /// milliseconds: every right to run counts from it.
+    confirmed_ms: Option<u64>,
     /// `go` has not been sent since this task took the holder over.
     go_due: bool,
 }
@@ -98,7 +101,7 @@ impl Place {
             removed: false,
             meter: None,
             index: Arc::default(),
-            renewing: Renewing { at: now, checkpoint_at, go_due: true },
+            renewing: Renewing { at: now, checkpoint_at, confirmed_ms: None, go_due: true },
             final_for: None,
             failures: 0,
             record,

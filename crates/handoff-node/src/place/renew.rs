@@ -48,6 +48,7 @@ impl Place {
             boot_id: self.shared.boot_id.clone(),
             lease_ms: renewed.lease_ms,
         };
+        self.renewing.confirmed_ms = Some(sent_ms);
         let link = self.link.as_mut().expect("a holder has a sandbox");
         let status = link.command(&ToInit::Lease(grant)).await?;
         self.prolong(sent_ms).await?;
@@ -123,10 +124,10 @@ impl Place {
         let wanted = self.wanted.borrow().clone();
         self.open_door(&wanted).await?;
         self.shared.gateway.ask(&Resolve { destination: self.key() }).await?;
-        if let Some(holding) = self.record.holding {
-            self.admit(holding, limit_usd, boot_ms()).await?;
-            // The lease that the admission was given is no more than a renewal that is due now.
-            self.renewing.at = Instant::now();
+        // Without a confirmed renewal there is nothing to count from: the next one admits.
+        self.renewing.at = Instant::now();
+        if let (Some(holding), Some(confirmed_ms)) = (self.record.holding, self.renewing.confirmed_ms) {
+            self.admit(holding, limit_usd, confirmed_ms).await?;
             let mode = if self.frozen {
                 Mode::WindingDown
             } else if self.dry {
