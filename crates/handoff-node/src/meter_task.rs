@@ -7,7 +7,7 @@ use std::time::Duration;
 use handoff_gateway::control::{Acknowledge, DestinationKey, EpochState, Limit, Meter, MeterState};
 use handoff_protocol::NanoUsd;
 use handoff_protocol::node::{Usage, UsageCommand};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::shared::Shared;
@@ -39,18 +39,17 @@ pub(crate) enum MeterNews {
 /// The watcher of one destination. Dropping it ends it.
 pub(crate) struct MeterTask {
     news: mpsc::Receiver<MeterNews>,
-    again: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
 impl MeterTask {
-    /// Watches the meter of this epoch, and sends what is due of older ones.
-    pub(crate) fn start(shared: Arc<Shared>, destination: DestinationKey, epoch: u64) -> Self {
+    /// Watches the meter of this epoch, and sends what is due of older ones. With `dry` the agent stands still
+    /// because a tick did not fit, and the first news is that it does, if it does.
+    pub(crate) fn start(shared: Arc<Shared>, destination: DestinationKey, epoch: u64, dry: bool) -> Self {
         let (out, news) = mpsc::channel(16);
-        let again = Arc::new(Notify::new());
-        let mut watcher = Watcher { shared, destination, epoch, out, dry: false, again: again.clone() };
+        let mut watcher = Watcher { shared, destination, epoch, out, dry };
         let task = tokio::spawn(async move { watcher.run().await });
-        Self { news, again, task }
+        Self { news, task }
     }
 
     /// What comes next. Cancelling loses nothing.
@@ -59,11 +58,6 @@ impl MeterTask {
             Some(news) => news,
             None => std::future::pending().await,
         }
-    }
-
-    /// Says again whether a tick fits.
-    pub(crate) fn look_again(&self) {
-        self.again.notify_one();
     }
 }
 
@@ -79,7 +73,6 @@ struct Watcher {
     epoch: u64,
     out: mpsc::Sender<MeterNews>,
     dry: bool,
-    again: Arc<Notify>,
 }
 
 impl Watcher {
@@ -87,14 +80,7 @@ impl Watcher {
         let mut after = 0;
         loop {
             let look = Meter { destination: self.destination, after, wait_ms: LOOK_MS };
-            let state = tokio::select! {
-                state = self.shared.gateway.ask(&look) => state,
-                () = self.again.notified() => {
-                    (after, self.dry) = (0, true);
-                    continue;
-                }
-            };
-            match state {
+            match self.shared.gateway.ask(&look).await {
                 Ok(state) => {
                     after = state.revision;
                     if let Err(error) = self.seen(&state).await {

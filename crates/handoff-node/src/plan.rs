@@ -88,7 +88,10 @@ pub fn next(wanted: &Destination, actual: &Actual) -> Step {
         Want::Gone if actual.removed => Step::Wait,
         Want::Gone => Step::Remove,
         // A list that was made before the claim still says warm or prepared.
-        Want::Warm | Want::Prepared if actual.holder.is_some() => Step::Hold,
+        Want::Warm | Want::Prepared if actual.holder.is_some() => match actual.sandbox {
+            Sandbox::Alive => Step::Hold,
+            Sandbox::Dead | Sandbox::None => Step::Recover,
+        },
         Want::Warm if actual.fetched != Some(wanted.snapshot) => Step::Fetch,
         Want::Warm => Step::Wait,
         Want::Prepared => prepare(wanted, actual).unwrap_or_else(|| offer(wanted, actual)),

@@ -50,9 +50,10 @@ pub async fn stop_role(home: &Home, role: &str, patience: Duration) -> Result<()
     let mut asked = false;
     while take_role(home, role)?.is_none() {
         let pid = std::fs::read_to_string(home.lock(role)).ok().and_then(|text| text.trim().parse().ok());
-        let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) else { continue };
         let late = tokio::time::Instant::now() > deadline;
-        if late || !asked {
+        if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw)
+            && (late || !asked)
+        {
             let signal = if late { rustix::process::Signal::KILL } else { rustix::process::Signal::TERM };
             let _ = rustix::process::kill_process(pid, signal);
             asked = true;

@@ -65,6 +65,7 @@ impl Place {
             return Ok(());
         }
         let Some(holding) = self.record.holding else { return Ok(()) };
+        self.quiesced_ms = Some(boot_ms());
         self.quiesce().await?;
         let captured = self.capture(Moment::Final, holding).await?;
         let refresh = Refresh {
@@ -77,13 +78,14 @@ impl Place {
         };
         self.shared.client.refresh(successor, refresh).await?;
         self.record.checkpoint = Some(captured.digest);
-        self.final_for = Some(Final { transfer: successor, accepted_ms: boot_ms() });
+        self.final_for = Some(Final { transfer: successor });
+        self.quiesced_ms = Some(boot_ms());
         self.save().await
     }
 
     async fn quiesce(&mut self) -> Result<(), StepError> {
         let within_ms = (self.shared.lease.lease_ms / 3).min(10_000);
-        let link = self.link.as_mut().expect("a holder has a sandbox");
+        let link = self.link()?;
         link.tell_agent(&ToAgent::Quiesce { within_ms, freeze: None }).await?;
         let stopped = async {
             loop {

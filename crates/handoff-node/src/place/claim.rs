@@ -45,8 +45,17 @@ impl Place {
 
     pub(super) async fn reclaim(&mut self, wanted: &Destination) -> Result<(), StepError> {
         self.shared.gateway.ask(&Resolve { destination: self.key() }).await?;
-        let claimed = self.send_claim(wanted, None).await?;
-        self.take_over(claimed).await
+        match self.send_claim(wanted, None).await {
+            Ok(claimed) => self.take_over(claimed).await,
+            Err(error) => {
+                // Refused for certain, so a later one is another claim with a sending of its own.
+                if error.code().is_some_and(|code| !code.retryable()) {
+                    self.record.claim = None;
+                    self.save().await?;
+                }
+                Err(error)
+            }
+        }
     }
 
     async fn decline(&mut self, authorization: AuthorizationId, reason: String) -> Result<(), StepError> {
@@ -61,14 +70,17 @@ impl Place {
         wanted: &Destination,
         authorization: Option<AuthorizationId>,
     ) -> Result<Claimed, StepError> {
-        let claim = self.prepare_claim(authorization).await?;
+        let (claim, again) = self.prepare_claim(authorization).await?;
         let grant = Grant {
             first_sent_ms: claim.first_sent_ms,
             boot_id: claim.boot_id.clone(),
             lease_ms: self.shared.lease.lease_ms,
         };
-        let link = self.link.as_mut().expect("only a loaded sandbox claims");
-        link.command(&ToInit::Lease(grant)).await?;
+        // Said again, its lease counts from its first sending, which the init knows: what may have been accepted
+        // then must not be held longer because its answer was lost.
+        if !again {
+            self.link()?.command(&ToInit::Lease(grant)).await?;
+        }
         let body = Claim {
             incarnation: claim.incarnation,
             generation: self.record.generation,
@@ -82,26 +94,21 @@ impl Place {
     async fn prepare_claim(
         &mut self,
         authorization: Option<AuthorizationId>,
-    ) -> Result<ClaimRecord, StepError> {
+    ) -> Result<(ClaimRecord, bool), StepError> {
         let incarnation = self.record.sandbox.as_ref().expect("only a loaded sandbox claims").incarnation;
         let same = |claim: &&ClaimRecord| {
             claim.authorization == authorization
                 && claim.incarnation == incarnation
                 && claim.boot_id == self.shared.boot_id
-                && !self.lease_would_be_over(claim.first_sent_ms)
         };
         if let Some(claim) = self.record.claim.as_ref().filter(same) {
-            return Ok(claim.clone());
+            return Ok((claim.clone(), true));
         }
         let boot_id = self.shared.boot_id.clone();
         let claim = ClaimRecord { authorization, incarnation, first_sent_ms: boot_ms(), boot_id };
         self.record.claim = Some(claim.clone());
         self.save().await?;
-        Ok(claim)
-    }
-
-    fn lease_would_be_over(&self, first_sent_ms: u64) -> bool {
-        self.shared.lease.run_until(first_sent_ms) <= boot_ms()
+        Ok((claim, false))
     }
 
     /// The claim was accepted: this incarnation holds the session.
@@ -144,7 +151,7 @@ impl Place {
     /// The agent may call models and tools. Said again it changes nothing.
     pub(super) async fn go(&mut self) -> Result<(), StepError> {
         if let (true, Some(holding)) = (self.renewing.go_due, self.record.holding) {
-            let link = self.link.as_mut().expect("a holder has a sandbox");
+            let link = self.link()?;
             link.tell_agent(&ToAgent::Go { epoch: holding.epoch }).await?;
             self.renewing.go_due = false;
             tracing::info!(place = %self.key(), epoch = holding.epoch, "running");

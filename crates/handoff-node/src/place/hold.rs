@@ -22,6 +22,10 @@ enum Wake {
 
 impl Place {
     pub(super) async fn hold(&mut self) -> Result<(), StepError> {
+        if self.link.is_none() {
+            self.sandbox = Sandbox::Dead;
+            return Ok(());
+        }
         // A step that failed between the claim and `go` left a holder that nobody meters yet.
         if self.meter.is_none() {
             self.watch_meter();
@@ -48,8 +52,8 @@ impl Place {
     }
 
     async fn next_wake(&mut self) -> Wake {
-        let link = self.link.as_mut().expect("a holder has a sandbox");
-        let meter = self.meter.as_mut().expect("a holder is metered");
+        let link = self.link.as_mut().expect("looked at before, and only an end takes it");
+        let meter = self.meter.as_mut().expect("looked at before");
         // An agent that stands still has nothing new to store.
         let still = self.frozen || self.dry || self.final_for.is_some();
         tokio::select! {
@@ -72,7 +76,13 @@ impl Place {
             Inbound::Agent(line) => self.agent_said(&line).await,
             Inbound::LeaseRanOut => {
                 tracing::warn!(place = %self.key(), "the lease ran out: the agent stands still");
-                self.stand(Mode::Frozen).await
+                // Grace goes on as grace. What the gateway does not hear now it hears with the next renewal.
+                if !self.frozen
+                    && let Err(error) = self.stand(Mode::Frozen).await
+                {
+                    tracing::warn!(place = %self.key(), %error, "the meter was not told");
+                }
+                Ok(())
             }
             end @ (Inbound::Exited(_) | Inbound::Gone) => {
                 self.note_end(&end);
@@ -89,7 +99,7 @@ impl Place {
                 if is_final {
                     let outcome = "stored as a checkpoint; no move is pending, so the session goes on here";
                     let done = ToAgent::SnapshotDone { call_id, outcome: outcome.to_owned() };
-                    let link = self.link.as_mut().expect("a holder has a sandbox");
+                    let link = self.link()?;
                     link.tell_agent(&done).await?;
                 }
                 Ok(())
@@ -109,8 +119,9 @@ impl Place {
     async fn metered(&mut self, news: MeterNews) -> Result<(), StepError> {
         match news {
             MeterNews::Dry if !self.dry && !self.frozen => {
+                self.stand_still(Mode::Frozen).await?;
                 self.dry = true;
-                self.stand_still(Mode::Frozen).await
+                Ok(())
             }
             MeterNews::Solvent if self.dry => self.thaw().await,
             MeterNews::Answer(UsageCommand::Terminate) | MeterNews::Dry | MeterNews::Solvent => Ok(()),
@@ -133,19 +144,16 @@ impl Place {
 
     /// A raise: the agent goes on once the meter says that a tick fits again.
     pub(super) async fn thaw_after_raise(&mut self) -> Result<(), StepError> {
+        self.stand(Mode::Frozen).await?;
         self.frozen = false;
         self.dry = true;
         self.watch_meter();
-        self.stand(Mode::Frozen).await?;
-        if let Some(meter) = &self.meter {
-            meter.look_again();
-        }
         Ok(())
     }
 
     async fn thaw(&mut self) -> Result<(), StepError> {
         self.stand(Mode::Running).await?;
-        let link = self.link.as_mut().expect("a holder has a sandbox");
+        let link = self.link()?;
         link.command(&ToInit::Thaw).await?;
         self.dry = false;
         self.renewing.checkpoint_at = Instant::now() + self.shared.options.checkpoint_every;
@@ -154,7 +162,7 @@ impl Place {
     }
 
     pub(super) async fn stand_still(&mut self, mode: Mode) -> Result<(), StepError> {
-        let link = self.link.as_mut().expect("a holder has a sandbox");
+        let link = self.link()?;
         link.command(&ToInit::Freeze).await?;
         self.stand(mode).await
     }
@@ -164,7 +172,8 @@ impl Place {
     /// A holder's meter is watched for as long as it holds.
     pub(super) fn watch_meter(&mut self) {
         if let Some(holding) = self.record.holding {
-            let task = crate::meter_task::MeterTask::start(self.shared.clone(), self.key(), holding.epoch);
+            let shared = self.shared.clone();
+            let task = crate::meter_task::MeterTask::start(shared, self.key(), holding.epoch, self.dry);
             self.meter = Some(task);
         }
     }

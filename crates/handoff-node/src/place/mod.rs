@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::init_link::{Inbound, InitLink};
+use crate::init_link::{Inbound, InitError, InitLink};
 use crate::meter_task::MeterTask;
 use crate::plan::{self, Actual, Sandbox, Step};
 use crate::record::{self, Record};
@@ -53,6 +53,8 @@ pub(crate) struct Place {
     index: Arc<CaptureIndex>,
     renewing: Renewing,
     final_for: Option<Final>,
+    /// Since when, on CLOCK_BOOTTIME in milliseconds, the agent may be standing at a boundary for a successor.
+    quiesced_ms: Option<u64>,
     failures: u32,
 }
 
@@ -70,8 +72,6 @@ struct Renewing {
 /// A final that was given for a successor.
 struct Final {
     transfer: TransferId,
-    /// CLOCK_BOOTTIME in milliseconds at which it was accepted: only a renewal first sent after it may thaw.
-    accepted_ms: u64,
 }
 
 impl Place {
@@ -103,6 +103,7 @@ impl Place {
             index: Arc::default(),
             renewing: Renewing { at: now, checkpoint_at, confirmed_ms: None, go_due: true },
             final_for: None,
+            quiesced_ms: None,
             failures: 0,
             record,
         })
@@ -119,12 +120,20 @@ impl Place {
     async fn reconcile(&mut self) {
         self.adopt().await;
         loop {
+            if self.removed && self.wanted.has_changed().is_err() {
+                return;
+            }
+            self.settle_claim();
             let wanted = self.wanted.borrow_and_update().clone();
             let step = plan::next(&wanted, &self.actual());
             tracing::debug!(place = %self.key(), ?step, want = ?wanted.want, "next");
             match self.take(step, &wanted).await {
                 Ok(()) => self.failures = 0,
-                Err(error) => self.rest_after(step, &error).await,
+                Err(error) => {
+                    // Its next watcher starts from what is true then.
+                    self.meter = None;
+                    self.rest_after(step, &error).await;
+                }
             }
         }
     }
@@ -177,11 +186,13 @@ impl Place {
                 let running = status.agent == AgentState::Running;
                 self.sandbox = if running { Sandbox::Alive } else { Sandbox::Dead };
                 self.link = Some(link);
+                // Why it stands still is not remembered: the meter says whether it may go on.
+                self.dry = status.reasons.command;
+                self.quiesced_ms = Some(0);
                 tracing::info!(place = %self.key(), running, "adopted");
             }
             Err(error) => tracing::info!(place = %self.key(), %error, "what was left has ended"),
         }
-        self.settle_claim();
         if self.sandbox == Sandbox::Alive {
             let wanted = self.wanted.borrow().clone();
             if let Err(error) = self.open_door(&wanted).await {
@@ -200,7 +211,13 @@ impl Place {
             && let Some(epoch) = wanted.epoch
         {
             self.record.holding = Some(record::Holding { epoch, incarnation: claim.incarnation });
+            self.renewing.at = Instant::now();
+            self.renewing.go_due = true;
         }
+    }
+
+    fn link(&mut self) -> Result<&mut InitLink, StepError> {
+        self.link.as_mut().ok_or(StepError::Init(InitError::Gone))
     }
 
     /// Waits for news: something else is wanted, or something happened inside.
@@ -215,8 +232,8 @@ impl Place {
         let inbound = tokio::select! {
             changed = self.wanted.changed() => {
                 if changed.is_err() {
-                    // The node has let go of this destination; nothing more will be wanted.
-                    std::future::pending::<()>().await;
+                    // The node has let go of this destination: what is left to do is tried again, not fast.
+                    tokio::time::sleep(LONGEST_PAUSE).await;
                 }
                 return Ok(());
             }
@@ -253,7 +270,9 @@ impl Place {
         if self.failures == 3 {
             let _ = self.observe(ObservedState::Failed, Some(error.to_string())).await;
         }
-        let _ = tokio::time::timeout(pause, self.wanted.changed()).await;
+        if let Ok(Err(_)) = tokio::time::timeout(pause, self.wanted.changed()).await {
+            tokio::time::sleep(pause).await;
+        }
     }
 
     /// Whether the init that does not answer still exists.

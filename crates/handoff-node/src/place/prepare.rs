@@ -18,7 +18,7 @@ use crate::record::SandboxRecord;
 
 /// How long an agent may take to load a session.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How long a receipt's digest and bytes stay known for a repetition.
+/// Random bytes of an agent's token.
 const TOKEN_BYTES: usize = 32;
 
 impl Place {

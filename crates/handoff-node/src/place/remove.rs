@@ -16,6 +16,7 @@ impl Place {
     /// Ends the sandbox and proves it.
     pub(super) async fn clear(&mut self) -> Result<(), StepError> {
         if let Some(link) = self.link.take() {
+            self.sandbox = Sandbox::Dead;
             let _ = link.kill().await;
         }
         if let Some(name) = self.name() {

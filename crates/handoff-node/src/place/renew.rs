@@ -49,7 +49,7 @@ impl Place {
             lease_ms: renewed.lease_ms,
         };
         self.renewing.confirmed_ms = Some(sent_ms);
-        let link = self.link.as_mut().expect("a holder has a sandbox");
+        let link = self.link()?;
         let status = link.command(&ToInit::Lease(grant)).await?;
         self.prolong(sent_ms).await?;
         if !status.reasons.any() && !self.frozen && !self.dry {
@@ -84,6 +84,8 @@ impl Place {
             digest: self.wanted.borrow().snapshot,
         };
         let claimed = self.shared.client.claim(self.record.transfer_id, &body).await?;
+        let wanted = self.wanted.borrow().clone();
+        self.open_door(&wanted).await?;
         self.shared.gateway.ask(&Resolve { destination: self.key() }).await?;
         self.admit(holding, claimed.budget.limit_usd, sent_ms).await?;
         self.watch_meter();
@@ -107,16 +109,14 @@ impl Place {
 
     /// `run` counts only in the answer to a renewal that was first sent after the last final.
     async fn resume_after_final(&mut self, sent_ms: u64) -> Result<(), StepError> {
-        match &self.final_for {
-            Some(given) if given.accepted_ms < sent_ms => {
-                tracing::info!(place = %self.key(), successor = %given.transfer, "the successor ended; going on");
-                self.final_for = None;
-                let link = self.link.as_mut().expect("a holder has a sandbox");
-                link.tell_agent(&ToAgent::Resume { holder: None }).await
-            }
-            Some(_) | None => Ok(()),
+        if self.quiesced_ms.is_none_or(|quiesced_ms| quiesced_ms >= sent_ms) {
+            return Ok(());
         }
-        .map_err(StepError::from)
+        self.link()?.tell_agent(&ToAgent::Resume { holder: None }).await?;
+        tracing::info!(place = %self.key(), "no successor waits for it; going on");
+        self.final_for = None;
+        self.quiesced_ms = None;
+        Ok(())
     }
 
     /// The gateway was started anew: it is told again what it must know.

@@ -54,18 +54,18 @@ pub async fn run(home: &Home, arguments: Serve) -> Result<()> {
     };
     let server = Server::bind(options).await?;
     tracing::info!(socket = %server.socket().display(), "serving");
-    let helpers = TaskTracker::new();
+    let tasks = TaskTracker::new();
     for role in ["gateway", "node"] {
-        helpers.spawn(keep_running(home.clone(), role, vec![role.to_owned()], stop.clone()));
+        tasks.spawn(keep_running(home.clone(), role, vec![role.to_owned()], stop.clone()));
     }
     if arguments.managed {
         let idle = settings.idle_exit_ms.map_or(IDLE, Duration::from_millis);
-        helpers.spawn(end_when_idle(home.clone(), ledger, idle, stop.clone()));
+        tasks.spawn(end_when_idle(home.clone(), ledger, idle, stop.clone()));
     }
     server.run().await;
     stop.cancel();
-    helpers.close();
-    helpers.wait().await;
+    tasks.close();
+    tasks.wait().await;
     Ok(())
 }
 

@@ -68,7 +68,7 @@ async fn play(stage: &mut DemoStage, story: &Story, output: Output) -> Result<do
     let journal = plan.journal(&source);
     let link = SourceLink::connect(&journal.control_socket).await?;
     let mut evidence = Evidence::new(&journal);
-    let mut moving = Moving::new(&stage.home, client.clone(), link, journal, output);
+    let mut moving = Moving::new(&stage.home, client.clone(), Some(link), journal, output);
     let moved = moving.run().await.context("the session did not move")?;
     evidence.source_ended(stage.wait_for_source_end().await?);
     let isolation =

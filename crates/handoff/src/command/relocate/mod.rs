@@ -44,7 +44,7 @@ pub async fn run(home: &Home, arguments: Move, output: Output) -> Result<()> {
     check_isolation(&client, &arguments.source).await?;
     let journal = plan.journal(&arguments.source);
     let link = SourceLink::connect(&journal.control_socket).await?;
-    let mut moving = Moving::new(home, client, link, journal, output);
+    let mut moving = Moving::new(home, client, Some(link), journal, output);
     let outcome = tokio::select! {
         outcome = moving.run() => outcome,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
@@ -132,7 +132,7 @@ async fn resume(home: &Home, output: Output) -> Result<()> {
         return Ok(());
     };
     let client = serving::ensure(home).await?;
-    let link = SourceLink::connect(&journal.control_socket).await?;
+    let link = SourceLink::connect(&journal.control_socket).await.ok();
     let mut moving = Moving::new(home, client, link, journal, output);
     match resume_moving(&mut moving).await {
         Ok(Some(moved)) => done(&moving, &moved, output),

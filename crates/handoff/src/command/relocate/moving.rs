@@ -11,6 +11,7 @@ use handoff_protocol::node::ObservedState;
 use handoff_protocol::request::{
     Activate, IssueToken, Operation, Provision, Push, Refresh, Stage, TransferView,
 };
+use handoff_protocol::session_dir::Standing;
 use handoff_protocol::{Digest, ErrorCode, IncarnationId, Status, TransferId};
 use handoff_snapshot::{CaptureIndex, CaptureSource, Captured, Moment};
 
@@ -33,7 +34,8 @@ const CONVERGED_BYTES: u64 = 1 << 20;
 pub struct Moving {
     pub(super) home: Home,
     pub(super) client: Client,
-    pub(super) link: SourceLink,
+    /// None when the source's process has died; its files still say what it may do.
+    pub(super) link: Option<SourceLink>,
     pub(super) journal: MoveJournal,
     pub(super) output: Output,
     index: Arc<CaptureIndex>,
@@ -52,7 +54,13 @@ pub struct Moved {
 
 impl Moving {
     /// A move with what it needs.
-    pub fn new(home: &Home, client: Client, link: SourceLink, journal: MoveJournal, output: Output) -> Self {
+    pub fn new(
+        home: &Home,
+        client: Client,
+        link: Option<SourceLink>,
+        journal: MoveJournal,
+        output: Output,
+    ) -> Self {
         let client = client.in_role("orchestrator");
         Self { home: home.clone(), client, link, journal, output, index: Arc::default(), captured: None }
     }
@@ -209,7 +217,9 @@ impl Moving {
         };
         self.journal.frozen = true;
         self.journal.save(&self.home)?;
-        let boundary = self.link.freeze(freeze, STOP_WITHIN).await?;
+        let link =
+            self.link.as_mut().context("the source is not running: start its agent again, then resume")?;
+        let boundary = link.freeze(freeze, STOP_WITHIN).await?;
         let captured = self.capture(Moment::Final).await?;
         self.refresh(captured.digest, true).await?;
         self.say(format_args!("paused       at step {}, {} new", boundary.step, bytes(captured.new_bytes)));
@@ -247,7 +257,13 @@ impl Moving {
     /// The source ends. Its files stay.
     pub(super) async fn retire(&mut self) -> Result<()> {
         let (session, transfer) = (self.journal.session_id, self.transfer()?);
-        self.link.retire(session, transfer).await?;
+        match &mut self.link {
+            Some(link) => link.retire(session, transfer).await?,
+            None => {
+                let retired = Standing::Retired { session_id: session, transfer_id: transfer };
+                handoff_agent::standing::write(&self.journal.state_dir, &retired)?;
+            }
+        }
         self.journal.ended = Some(MoveEnd::Moved);
         self.journal.save(&self.home)
     }

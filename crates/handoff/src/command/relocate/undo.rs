@@ -5,7 +5,8 @@ use anyhow::{Context as _, Result, bail};
 use handoff_agent::control::Holder;
 use handoff_protocol::Status;
 use handoff_protocol::listing::ViewQuery;
-use handoff_protocol::request::{Return, Terminate, TransferView};
+use handoff_protocol::request::{EventType, Return, Terminate, TransferView};
+use handoff_protocol::session_dir::Standing;
 
 use super::journal::MoveEnd;
 use super::moving::Moving;
@@ -20,16 +21,28 @@ pub enum Truth {
 
 impl Moving {
     /// Asks the control plane what became of the transfer.
-    pub async fn truth(&self) -> Result<Truth> {
+    pub async fn truth(&mut self) -> Result<Truth> {
+        if self.journal.transfer_id.is_none() {
+            self.find_staged().await;
+        }
         let Some(transfer) = self.journal.transfer_id else { return Ok(Truth::NotTaken(None)) };
         let view = self.client.transfer(transfer, ViewQuery::default()).await?;
-        let frozen_epoch = self.journal.epoch.unwrap_or_default();
+        // The session's epoch does not tell: a return raises it, too.
+        let activated = view.events.iter().any(|event| event.kind == EventType::Activated);
         let taken = match view.status {
             Status::Active | Status::Insolvent => true,
-            Status::Terminated => view.epoch > frozen_epoch,
+            Status::Terminated => activated,
             Status::Staged | Status::Provisioned | Status::Pushed | Status::Expired => false,
         };
         Ok(if taken { Truth::Taken(view) } else { Truth::NotTaken(Some(view)) })
+    }
+
+    /// A stage whose answer was lost: the session says what is pending.
+    async fn find_staged(&mut self) {
+        if let Ok(session) = self.client.session(self.journal.session_id).await {
+            self.journal.transfer_id = session.pending;
+            self.journal.epoch = Some(session.epoch);
+        }
     }
 
     /// Ends the transfer and lets the source go on.
@@ -59,7 +72,13 @@ impl Moving {
         let session_id = self.journal.session_id;
         let body = Return { nonce: self.journal.id, frozen_epoch };
         let returned = self.client.return_source(session_id, body).await?;
-        self.link.resume(Holder { session_id, epoch: returned.epoch }).await?;
+        match &mut self.link {
+            Some(link) => link.resume(Holder { session_id, epoch: returned.epoch }).await?,
+            None => {
+                let holder = Standing::Holder { session_id: Some(session_id), epoch: returned.epoch };
+                handoff_agent::standing::write(&self.journal.state_dir, &holder)?;
+            }
+        }
         self.journal.frozen = false;
         Ok(())
     }
