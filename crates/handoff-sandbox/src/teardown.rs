@@ -19,7 +19,7 @@ use crate::proc::{self, Mount, Process, Stat};
 /// How long the kernel may take to let go of what was killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Proof that a sandbox is gone: at the end of [`teardown`] a search of the whole host found no process of
+/// Proof that a sandbox is gone: at the end of `teardown` a search of the whole host found no process of
 /// its name, no mount, no cgroup and no socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absence {

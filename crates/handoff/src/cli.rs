@@ -100,7 +100,7 @@ pub struct ModelChoice {
     /// The provider's name for the model.
     #[arg(long, value_name = "NAME", requires = "model_url")]
     pub model: Option<String>,
-    /// Where its key can be found: env://<store>/<NAME> or file://<store>/<path>.
+    /// Where its key can be found: env://STORE/NAME or file://STORE/PATH.
     #[arg(long, value_name = "REF", requires = "model_url")]
     pub credential: Option<handoff_protocol::reference::CredentialRef>,
     /// What a million input tokens of it cost, in US dollars.
@@ -262,7 +262,7 @@ pub struct Agent {
     /// The operator's name for the model's upstream, as the destination's gateway knows it.
     #[arg(long, default_value = "scripted")]
     pub upstream: String,
-    /// Where its key can be found: env://<store>/<NAME> or file://<store>/<path>.
+    /// Where its key can be found: env://STORE/NAME or file://STORE/PATH.
     #[arg(long, value_name = "REF")]
     pub credential: Option<handoff_protocol::reference::CredentialRef>,
     /// The most tokens of one answer.
