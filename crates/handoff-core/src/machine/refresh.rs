@@ -25,8 +25,10 @@ pub(super) fn decide(case: &Case<'_>, refresh: &Refresh) -> Result<Decision, Ref
             check_giver(case, session, refresh, named)?;
             let mark =
                 refresh.is_final.then_some(FinalMark { epoch: session.epoch, ground: Ground::Quiesced });
+            let known = transfer.snapshot == snapshot && transfer.mark == mark;
             let fact = Fact::Refreshed { transfer: transfer.id, snapshot, mark, by_holder: true };
-            Ok(Decision::new([fact], Reply::Staged { transfer: transfer.id }))
+            let facts = if known { Vec::new() } else { vec![fact] };
+            Ok(Decision::new(facts, Reply::Staged { transfer: transfer.id }))
         }
         None => {
             let facts = request_final(case, session, transfer)?;
@@ -100,6 +102,14 @@ mod tests {
         assert_eq!((world.of(ONE).snapshot, world.of(ONE).mark), (digest("working"), None));
         assert_eq!(world.session().last_snapshot.map(|last| last.standing), Some(Standing::Draft));
         assert_eq!(world.status(ONE), Status::Staged);
+    }
+
+    #[test]
+    fn the_same_final_again_changes_nothing_and_leaves_an_open_push() {
+        let mut world = World::provisioned();
+        world.give(world.command(CommandKind::Push, ONE));
+        assert_eq!(world.make(world.refresh(ONE, "final", true)).0, []);
+        world.give(world.command(CommandKind::Receipt, ONE));
     }
 
     #[test]

@@ -46,7 +46,8 @@ impl History {
 /// Commands that may be sent again when their answer was lost: then they change nothing, and get their answer.
 fn may_be_sent_again(command: &Command) -> bool {
     match command.kind() {
-        CommandKind::Push
+        CommandKind::Refresh
+        | CommandKind::Push
         | CommandKind::Receipt
         | CommandKind::Claim
         | CommandKind::Reclaim
@@ -58,7 +59,6 @@ fn may_be_sent_again(command: &Command) -> bool {
         | CommandKind::Observe
         | CommandKind::WriteOff => true,
         CommandKind::Stage
-        | CommandKind::Refresh
         | CommandKind::Provision
         | CommandKind::Activate
         | CommandKind::Decline
