@@ -146,7 +146,7 @@ mod tests {
     fn the_repository_s_own_registry_is_sound() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let registry = Registry::load(&root).expect("scripts/suites.toml");
-        for name in ["fmt", "tidy", "spec", "clippy", "test", "doctest", "doc", "demo"] {
+        for name in ["fmt", "tidy", "spec", "clippy", "test", "doctest", "doc", "model", "demo"] {
             assert!(registry.find(name).is_some_and(|suite| suite.tier == Tier::Quick), "{name}");
         }
         let minutes: u64 = registry.of(Tier::Quick).map(|suite| suite.limit_minutes).sum();
