@@ -2,4 +2,5 @@
 
 pub mod clock;
 pub mod contract;
+pub mod rounds;
 pub mod wait;

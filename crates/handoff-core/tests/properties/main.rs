@@ -73,8 +73,14 @@ fn may_be_sent_again(command: &Command) -> bool {
     }
 }
 
+/// Cases of each property: 150, times the rounds that a full run asks for.
+#[expect(clippy::disallowed_methods, reason = "a test's length is no setting of the machine")]
+fn cases() -> u32 {
+    150 * std::env::var("HANDOFF_TEST_ROUNDS").map_or(1, |text| text.parse().expect("a positive number"))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Money, arbitration, epochs, leases and versions hold after every step.
     #[test]

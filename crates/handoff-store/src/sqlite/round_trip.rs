@@ -306,7 +306,7 @@ fn any_transfer() -> impl Strategy<Value = Transfer> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(128 * handoff_testkit::rounds::rounds()))]
 
     #[test]
     fn a_session_reads_back_as_it_was_written(first in any_session(), second in any_session()) {

@@ -56,7 +56,7 @@ async fn live_through(choices: &[u32]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(24 * handoff_testkit::rounds::rounds()))]
 
     #[test]
     fn memory_and_sqlite_stay_the_same_over_any_script(choices in prop::collection::vec(any::<u32>(), 1..160)) {

@@ -1,7 +1,9 @@
 //! SIGKILL to the control plane, the node and the destination's agent, each once before and once after the
-//! claim: the session goes on in exactly one place, and the books balance.
+//! claim: the session goes on in exactly one place, and the books balance. A full run repeats each, because the
+//! kill never falls on the same instruction twice.
 
 use handoff_protocol::Status;
+use handoff_testkit::rounds::rounds;
 
 use crate::world::World;
 
@@ -10,13 +12,15 @@ const AFTER: &[Status] = &[Status::Active];
 
 /// Kills a role while a move is under way, or just after it.
 async fn kill_role_when(role: &str, statuses: &[Status]) {
-    let world = World::new();
-    let moving = world.start(&["move", "--budget", "5.00"]);
-    world.wait_for(statuses).await;
-    world.kill_role(role);
-    world.expect_success(moving, "the move");
-    let view = world.wait_for(AFTER).await;
-    world.conclude(view.transfer, 2).await;
+    for _ in 0..rounds() {
+        let world = World::new();
+        let moving = world.start(&["move", "--budget", "5.00"]);
+        world.wait_for(statuses).await;
+        world.kill_role(role);
+        world.expect_success(moving, "the move");
+        let view = world.wait_for(AFTER).await;
+        world.conclude(view.transfer, 2).await;
+    }
 }
 
 #[tokio::test]
@@ -46,35 +50,41 @@ async fn the_gateway_dies_after_the_claim() {
 
 #[tokio::test]
 async fn the_destination_s_agent_dies_before_the_claim() {
-    let world = World::new();
-    let moving = world.start(&["move", "--budget", "5.00"]);
-    let view = world.wait_for(BEFORE).await;
-    world.kill_destination_agent(view.transfer);
-    world.expect_success(moving, "the move");
-    world.conclude(view.transfer, 2).await;
+    for _ in 0..rounds() {
+        let world = World::new();
+        let moving = world.start(&["move", "--budget", "5.00"]);
+        let view = world.wait_for(BEFORE).await;
+        world.kill_destination_agent(view.transfer);
+        world.expect_success(moving, "the move");
+        world.conclude(view.transfer, 2).await;
+    }
 }
 
 #[tokio::test]
 async fn the_destination_s_agent_dies_after_the_claim() {
-    let world = World::new();
-    let moving = world.start(&["move", "--budget", "5.00"]);
-    let view = world.wait_for(AFTER).await;
-    world.expect_success(moving, "the move");
-    world.kill_destination_agent(view.transfer);
-    world.conclude(view.transfer, 2).await;
+    for _ in 0..rounds() {
+        let world = World::new();
+        let moving = world.start(&["move", "--budget", "5.00"]);
+        let view = world.wait_for(AFTER).await;
+        world.expect_success(moving, "the move");
+        world.kill_destination_agent(view.transfer);
+        world.conclude(view.transfer, 2).await;
+    }
 }
 
 /// Kills the move itself, and has another one finish it.
 async fn kill_move_when(statuses: &[Status]) {
-    let world = World::new();
-    let mut moving = world.start(&["move", "--budget", "5.00"]);
-    world.wait_for(statuses).await;
-    moving.kill().expect("ours");
-    moving.wait().expect("ours");
-    let resumed = world.start(&["move", "--resume"]);
-    world.expect_success(resumed, "the resumed move");
-    let view = world.wait_for(AFTER).await;
-    world.conclude(view.transfer, 2).await;
+    for _ in 0..rounds() {
+        let world = World::new();
+        let mut moving = world.start(&["move", "--budget", "5.00"]);
+        world.wait_for(statuses).await;
+        moving.kill().expect("ours");
+        moving.wait().expect("ours");
+        let resumed = world.start(&["move", "--resume"]);
+        world.expect_success(resumed, "the resumed move");
+        let view = world.wait_for(AFTER).await;
+        world.conclude(view.transfer, 2).await;
+    }
 }
 
 #[tokio::test]

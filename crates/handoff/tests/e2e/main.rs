@@ -3,4 +3,6 @@
 
 mod demo;
 mod kills;
+mod large;
+mod processes;
 mod world;

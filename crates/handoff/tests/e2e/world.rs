@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use handoff_client::Client;
 use handoff_protocol::listing::{TransferQuery, ViewQuery};
 use handoff_protocol::request::{EventType, Terminate, TransferView};
-use handoff_protocol::{NanoUsd, Status, TransferId};
-use handoff_scripted_model::{Record, read_log};
+use handoff_protocol::{NanoUsd, Status, TransferId, session_dir};
+use handoff_scripted_model::{Record, Script, read_log};
+
+use crate::processes::{kill, of_this_world, sandbox_agent, sandbox_processes};
 
 /// How long anything may take on a busy machine with two cores.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,31 +38,54 @@ pub(crate) struct World {
 impl World {
     /// A source that is at work.
     pub(crate) fn new() -> Self {
-        let directory = tempfile::Builder::new().prefix("handoff-e2e-").tempdir().expect("a directory");
-        let root = directory.path().canonicalize().expect("it is there");
-        for part in ["home", "workspace"] {
-            std::fs::create_dir(root.join(part)).expect("made");
-        }
-        use std::os::unix::fs::PermissionsExt as _;
-        let private = std::fs::Permissions::from_mode(0o700);
-        std::fs::set_permissions(root.join("home"), private).expect("ours");
-        std::fs::write(root.join("home/config.toml"), SETTINGS).expect("written");
-        let address = root.join("address");
-        let log = root.join("requests.jsonl");
-        let words = ["--address-file", text(&address), "--request-log", text(&log)];
-        let model = spawn(&root, "model", &[&["scripted-model"], &words[..]].concat());
-        until("the model listens", || address.exists());
-        let url = std::fs::read_to_string(&address).expect("an address");
-        let policy =
-            handoff_gateway::Policy::scripted_text(url.trim_end_matches("/v1"), "scripted", "1.00", "4.00");
-        std::fs::write(root.join("home/gateway.toml"), policy).expect("written");
-        let workspace = root.join("workspace");
-        let words = ["--workspace", text(&workspace), "--model-url", &url, "--max-tokens", "400"];
-        let agent =
-            spawn(&root, "agent", &[&["agent", "--name", "source", "--task", "work"], &words[..]].concat());
+        let (directory, root) = place();
+        let (model, url) = start_model(&root, &["--request-log", text(&root.join("requests.jsonl"))]);
+        let agent = start_agent(&root, &url);
         let world = Self { directory: Some(directory), root, model, agent };
         until("the source works", || world.log().len() > 3);
         world
+    }
+
+    /// A source that has played so many turns of a script, was killed, and works on where it was.
+    pub(crate) fn after_turns(script: &Script, turns: usize) -> Self {
+        let (directory, root) = place();
+        let path = root.join("script.json");
+        std::fs::write(&path, serde_json::to_vec(script).expect("data")).expect("written");
+        let script = ["--script", text(&path)];
+        // The first model keeps no log: it would hold a digest of every message of every request.
+        let (model, url) = start_model(&root, &script);
+        let agent = start_agent(&root, &url);
+        let mut world = Self { directory: Some(directory), root, model, agent };
+        world.until_within(4 * PATIENCE, "the turns are played", || world.turns() >= turns);
+        stop(&mut world.agent);
+        stop(&mut world.model);
+        let log = world.root.join("requests.jsonl");
+        let (model, url) = start_model(&world.root, &[&script[..], &["--request-log", text(&log)]].concat());
+        world.model = model;
+        world.agent = start_agent(&world.root, &url);
+        world.until("the source works on", || world.log().len() > 1);
+        world
+    }
+
+    /// The state directory of the source.
+    pub(crate) fn source_state(&self) -> PathBuf {
+        self.root.join("source")
+    }
+
+    /// The workspace of the source.
+    pub(crate) fn source_workspace(&self) -> PathBuf {
+        self.root.join("workspace")
+    }
+
+    /// Where the node keeps this transfer's destination.
+    pub(crate) fn destination(&self, transfer: TransferId) -> PathBuf {
+        self.root.join(format!("home/node/destinations/{transfer}-1"))
+    }
+
+    /// How often the model has answered the source.
+    fn turns(&self) -> usize {
+        let bytes = std::fs::read(self.source_state().join(session_dir::MESSAGES)).unwrap_or_default();
+        bytes.split(|byte| *byte == b'\n').filter(|line| line.starts_with(br#"{"role":"assistant""#)).count()
     }
 
     /// Starts a command in the background.
@@ -80,13 +105,21 @@ impl World {
 
     /// Requests of this epoch and later ones.
     fn requests_from(&self, epoch: u64) -> usize {
-        let of = |record: &Record| record.epoch.as_ref().and_then(|text| text.parse::<u64>().ok());
-        self.log().iter().filter(|record| of(record) >= Some(epoch)).count()
+        self.log().iter().filter(|record| epoch_of(record) >= Some(epoch)).count()
+    }
+
+    /// The first request of an epoch.
+    pub(crate) fn first_request_of(&self, epoch: u64) -> Option<Record> {
+        self.log().into_iter().find(|record| epoch_of(record) == Some(epoch))
     }
 
     /// Waits for a condition, and shows the logs when it does not come true.
-    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) fn until(&self, what: &str, holds: impl FnMut() -> bool) {
+        self.until_within(PATIENCE, what, holds);
+    }
+
+    fn until_within(&self, patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+        let deadline = Instant::now() + patience;
         while !holds() {
             assert!(Instant::now() < deadline, "not in time: {what}\n{}", self.logs());
             pause();
@@ -104,7 +137,7 @@ impl World {
     pub(crate) fn kill_destination_agent(&self, transfer: TransferId) {
         let mut found = None;
         until("the destination's agent runs", || {
-            found = destination_agent(transfer);
+            found = sandbox_agent(&transfer.to_string());
             found.is_some()
         });
         kill(found.expect("just found"));
@@ -160,7 +193,11 @@ impl World {
         assert!(epochs.is_sorted(), "a request of an earlier epoch after one of a later: {epochs:?}");
         until("the source has ended", || self.agent.try_wait().expect("a child").is_some());
         self.strike();
-        assert_eq!(destination_processes(transfer), Vec::<i32>::new(), "processes of the destination");
+        assert_eq!(
+            sandbox_processes(&transfer.to_string()),
+            Vec::<i32>::new(),
+            "processes of the destination"
+        );
     }
 
     /// Ends a transfer, as an orchestrator does.
@@ -181,9 +218,12 @@ impl World {
             assert!(Instant::now() < deadline, "it does not close\n{}", self.logs());
             tokio::time::timeout(Duration::from_millis(50), std::future::pending::<()>()).await.ok();
         }
-        assert_eq!(destination_processes(transfer), Vec::<i32>::new(), "processes of the destination");
-        let place = format!("home/node/destinations/{transfer}-1");
-        assert!(!self.root.join(place).exists(), "files of the destination");
+        assert_eq!(
+            sandbox_processes(&transfer.to_string()),
+            Vec::<i32>::new(),
+            "processes of the destination"
+        );
+        assert!(!self.destination(transfer).exists(), "files of the destination");
     }
 
     async fn closed(&self, transfer: TransferId) -> TransferView {
@@ -221,24 +261,66 @@ impl World {
                 kill(pid);
             }
         }
-        for child in [&mut self.model, &mut self.agent] {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        stop(&mut self.model);
+        stop(&mut self.agent);
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
         self.strike();
-        for pid in pids().into_iter().filter(|pid| cmdline(*pid).contains("sandbox-init")) {
-            // A failed test may leave a sandbox; its init carries this world's binary and directory.
-            if of_this_world(pid, &self.root) {
-                kill(pid);
-            }
+        // A failed test may leave sandboxes: each is named after its destination's directory.
+        for entry in std::fs::read_dir(self.root.join("home/node/destinations")).into_iter().flatten() {
+            let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+            sandbox_processes(&name).into_iter().for_each(kill);
         }
         drop(self.directory.take());
     }
+}
+
+/// A state directory with short times, and an empty workspace.
+fn place() -> (tempfile::TempDir, PathBuf) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::Builder::new().prefix("handoff-e2e-").tempdir().expect("a directory");
+    let root = directory.path().canonicalize().expect("it is there");
+    for part in ["home", "workspace"] {
+        std::fs::create_dir(root.join(part)).expect("made");
+    }
+    let private = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(root.join("home"), private).expect("ours");
+    std::fs::write(root.join("home/config.toml"), SETTINGS).expect("written");
+    (directory, root)
+}
+
+/// A model server, allowed and priced for this state directory; and its address.
+fn start_model(root: &Path, words: &[&str]) -> (Child, String) {
+    let address = root.join("address");
+    let _ = std::fs::remove_file(&address);
+    let listen = ["scripted-model", "--address-file", text(&address)];
+    let model = spawn(root, "model", &[&listen[..], words].concat());
+    until("the model listens", || address.exists());
+    let url = std::fs::read_to_string(&address).expect("an address");
+    let base = url.trim_end_matches("/v1");
+    let policy = handoff_gateway::Policy::scripted_text(base, "scripted", "1.00", "4.00");
+    std::fs::write(root.join("home/gateway.toml"), policy).expect("written");
+    (model, url)
+}
+
+/// A source agent that works on a task, or goes on with it.
+fn start_agent(root: &Path, url: &str) -> Child {
+    let (workspace, state) = (root.join("workspace"), root.join("source"));
+    let place = ["agent", "--name", "source", "--workspace", text(&workspace), "--state", text(&state)];
+    let task = ["--task", "work", "--model-url", url, "--max-tokens", "400"];
+    spawn(root, "agent", &[&place[..], &task[..]].concat())
+}
+
+fn epoch_of(record: &Record) -> Option<u64> {
+    record.epoch.as_ref()?.parse().ok()
+}
+
+fn stop(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 fn spawn(root: &Path, log: &str, words: &[&str]) -> Child {
@@ -267,48 +349,6 @@ fn pause() {
     let never = std::sync::Mutex::new(());
     let guard = never.lock().expect("nobody else");
     let _ = std::sync::Condvar::new().wait_timeout(guard, Duration::from_millis(10));
-}
-
-fn kill(pid: i32) {
-    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-    }
-}
-
-fn pids() -> Vec<i32> {
-    let entries = std::fs::read_dir("/proc").expect("mounted");
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
-}
-
-fn cmdline(pid: i32) -> String {
-    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).replace('\0', " ")
-}
-
-fn parent(pid: i32) -> Option<i32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
-}
-
-fn of_this_world(pid: i32, root: &Path) -> bool {
-    let needle = text(root).as_bytes();
-    ["environ", "cmdline"].iter().any(|file| {
-        let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        bytes.windows(needle.len()).any(|window| window == needle)
-    })
-}
-
-/// The init, and everything below it, of a transfer's sandboxes.
-fn destination_processes(transfer: TransferId) -> Vec<i32> {
-    let name = transfer.to_string();
-    let ours = |pid: &i32| cmdline(*pid).contains("sandbox-init") && cmdline(*pid).contains(&name);
-    pids().into_iter().filter(ours).collect()
-}
-
-fn destination_agent(transfer: TransferId) -> Option<i32> {
-    let inits = destination_processes(transfer);
-    let is_agent = |pid: &i32| cmdline(*pid).contains("--wait-for-go");
-    pids().into_iter().filter(is_agent).find(|pid| parent(*pid).is_some_and(|parent| inits.contains(&parent)))
 }
 
 /// What all reports together say was spent: the last of each epoch, and the wind-down with it.
