@@ -152,9 +152,9 @@ impl Place {
             Step::Freeze => self.freeze().await,
             Step::Checkpoint => self.checkpoint_frozen().await,
             Step::Thaw => self.thaw_after_raise().await,
-            Step::GoToRest => self.go_to_rest(wanted).await,
+            Step::GoToRest => self.go_to_rest().await,
             Step::Yield => self.yield_session().await,
-            Step::Remove => self.remove(wanted).await,
+            Step::Remove => self.remove().await,
             Step::Hold => self.hold().await,
             Step::Wait => self.wait().await,
         }

@@ -93,7 +93,7 @@ impl Place {
     }
 
     /// Checkpoint, close the epoch, do without a sandbox.
-    pub(super) async fn go_to_rest(&mut self, _wanted: &Destination) -> Result<(), StepError> {
+    pub(super) async fn go_to_rest(&mut self) -> Result<(), StepError> {
         let Some(holding) = self.record.holding else { return Ok(()) };
         self.store_checkpoint().await?;
         self.clear().await?;
@@ -104,7 +104,7 @@ impl Place {
     }
 
     /// Leaves nothing: the last checkpoint, the sandbox, the books, the files, the proof.
-    pub(super) async fn remove(&mut self, _wanted: &Destination) -> Result<(), StepError> {
+    pub(super) async fn remove(&mut self) -> Result<(), StepError> {
         if self.record.holding.is_some() && self.sandbox == Sandbox::Alive && !self.checkpointed {
             self.last_checkpoint().await;
         }

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use handoff_agent::registry::{Record, find_sources};
-use handoff_client::Client;
 use handoff_protocol::session_dir::Standing;
 use handoff_protocol::{NanoUsd, SessionId, Tier};
 use handoff_snapshot::{Survey, survey};
@@ -15,7 +14,6 @@ use crate::cli::{Plan as Arguments, Source};
 use crate::command::relocate::{MoveJournal, bytes, lies_below, new_id};
 use crate::config::{Home, Settings};
 use crate::output::Output;
-use crate::serving;
 
 /// What a move would do.
 pub struct Plan {
@@ -41,13 +39,12 @@ struct Document<'a> {
 
 /// Shows the plan and changes nothing.
 pub async fn run(home: &Home, arguments: Arguments, output: Output) -> Result<()> {
-    let client = serving::ensure(home).await?;
-    make(home, &client, &arguments.source).await?.show(output);
+    make(home, &arguments.source).await?.show(output);
     Ok(())
 }
 
 /// Finds the source and looks at what it has.
-pub async fn make(home: &Home, _client: &Client, wanted: &Source) -> Result<Plan> {
+pub async fn make(home: &Home, wanted: &Source) -> Result<Plan> {
     let source = choose(home, wanted)?;
     let (session_id, epoch) = match &standing(&source)? {
         Standing::Holder { session_id, epoch } => (*session_id, session_id.map(|_| *epoch)),

@@ -16,7 +16,7 @@ use super::document::{
     DestinationFacts, Document, IsolationFact, Ledger, LedgerLine, Leftovers, Promise, SourceFacts,
 };
 use super::stage::DemoStage;
-use crate::command::relocate::{MoveJournal, Moved};
+use crate::command::relocate::Moved;
 
 /// What was seen.
 pub(super) struct Evidence {
@@ -26,7 +26,7 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    pub(super) fn new(_journal: &MoveJournal) -> Self {
+    pub(super) fn new() -> Self {
         Self { source: SourceFacts::default(), destination: DestinationFacts::default(), one_holder: false }
     }
 
@@ -35,13 +35,7 @@ impl Evidence {
     }
 
     /// Reads what the model server logged and what the final snapshot holds.
-    pub(super) async fn collect(
-        &mut self,
-        stage: &DemoStage,
-        client: &Client,
-        moved: &Moved,
-        _last: &TransferView,
-    ) -> Result<()> {
+    pub(super) async fn collect(&mut self, stage: &DemoStage, client: &Client, moved: &Moved) -> Result<()> {
         self.source.pid = stage.source_pid();
         let log = read_log(&stage.request_log()).unwrap_or_default();
         self.one_holder = epochs_never_fall(&log);

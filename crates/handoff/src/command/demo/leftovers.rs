@@ -11,7 +11,7 @@ use super::document::Leftovers;
 use crate::config::Home;
 
 /// What is left of a transfer's sandboxes and directories.
-pub(super) fn of_transfer(home: &Home, transfer: TransferId, _kept: Option<&Path>) -> Result<Leftovers> {
+pub(super) fn of_transfer(home: &Home, transfer: TransferId) -> Result<Leftovers> {
     let mut found = Leftovers::default();
     let driver = Native::new(std::env::current_exe()?);
     for left in driver.leftovers(&transfer.to_string())? {

@@ -60,14 +60,14 @@ async fn play(stage: &mut DemoStage, story: &Story, output: Output) -> Result<do
         node: None,
         allow_degraded: true,
     };
-    let plan = plan::make(&stage.home, &client, &source).await?;
+    let plan = plan::make(&stage.home, &source).await?;
     if !output.is_json() {
         plan.show(output);
     }
     story.tell(output, "departure");
     let journal = plan.journal(&source);
     let link = SourceLink::connect(&journal.control_socket).await?;
-    let mut evidence = Evidence::new(&journal);
+    let mut evidence = Evidence::new();
     let mut moving = Moving::new(&stage.home, client.clone(), Some(link), journal, output);
     let moved = moving.run().await.context("the session did not move")?;
     evidence.source_ended(stage.wait_for_source_end().await?);
@@ -76,8 +76,8 @@ async fn play(stage: &mut DemoStage, story: &Story, output: Output) -> Result<do
     story.tell(output, "arrival");
 
     let last = watch::until_closed(&client, moved.view.transfer, output, story).await?;
-    evidence.collect(stage, &client, &moved, &last).await?;
-    let leftovers = stage.strike(&client, moved.view.transfer).await?;
+    evidence.collect(stage, &client, &moved).await?;
+    let leftovers = stage.strike(moved.view.transfer).await?;
     story.tell(output, "ending");
     Ok(evidence.judge(last, leftovers, isolation, moved.pause))
 }

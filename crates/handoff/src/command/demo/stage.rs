@@ -5,7 +5,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use handoff_client::Client;
 use handoff_gateway::Policy as GatewayPolicy;
 use handoff_protocol::money::PicoUsd;
 use handoff_protocol::{Tier, Timestamp, TransferId};
@@ -111,13 +110,13 @@ impl DemoStage {
     }
 
     /// Stops what was started, unless it is kept, and looks for what is left.
-    pub(super) async fn strike(&mut self, _client: &Client, transfer: TransferId) -> Result<Leftovers> {
+    pub(super) async fn strike(&mut self, transfer: TransferId) -> Result<Leftovers> {
         if self.keep {
-            let kept = self.directory.take().map(tempfile::TempDir::keep);
-            return leftovers::of_transfer(&self.home, transfer, kept.as_deref());
+            self.directory.take().map(tempfile::TempDir::keep);
+            return leftovers::of_transfer(&self.home, transfer);
         }
         self.stop_processes().await?;
-        let mut found = leftovers::of_transfer(&self.home, transfer, None)?;
+        let mut found = leftovers::of_transfer(&self.home, transfer)?;
         found.processes.extend(leftovers::processes_of(&self.root)?);
         if let Some(directory) = self.directory.take()
             && let Err(error) = directory.close()

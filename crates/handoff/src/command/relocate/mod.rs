@@ -39,7 +39,7 @@ pub async fn run(home: &Home, arguments: Move, output: Output) -> Result<()> {
         bail!("the move of '{}' was interrupted: finish it with `handoff move --resume` first", open.source);
     }
     let client = serving::ensure(home).await?;
-    let plan = plan::make(home, &client, &arguments.source).await?;
+    let plan = plan::make(home, &arguments.source).await?;
     plan.show(output);
     check_isolation(&client, &arguments.source).await?;
     let journal = plan.journal(&arguments.source);
