@@ -177,6 +177,9 @@ pub struct Serve {
     /// Started in the background: ends by itself when there is nothing to do.
     #[arg(long, hide = true)]
     pub managed: bool,
+    /// End the control plane of this machine, its node and its gateway; sandboxes stay, and are adopted by the next.
+    #[arg(long, conflicts_with = "managed")]
+    pub stop: bool,
 }
 
 /// `handoff session …`

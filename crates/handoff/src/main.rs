@@ -9,6 +9,7 @@ mod output;
 mod process;
 mod serving;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -56,7 +57,9 @@ fn main() -> ExitCode {
 fn start_logging() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("HANDOFF_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,handoff=info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colored = std::io::stderr().is_terminal();
+    let format = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colored);
+    format.with_writer(std::io::stderr).init();
 }
 
 async fn run(cli: Cli, output: Output) -> anyhow::Result<ExitCode> {

@@ -18,16 +18,22 @@ use tokio_util::task::TaskTracker;
 
 use crate::cli::Serve;
 use crate::config::{BlobPlace, Home, Settings, token_secret};
-use crate::process::{keep_running, stop_signal, take_role};
+use crate::process::{keep_running, stop_role, stop_signal, take_role};
 
 /// How long a control plane that was started in the background stays when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(30);
 /// Bytes of disk that snapshots leave free for the ledger.
 const KEEP_FREE_BYTES: u64 = 256 << 20;
 
+/// How long each process may take to end in order before it is killed.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+
 /// Runs until it is told to end, or, when it is managed, until there has been nothing to do for a while.
 pub async fn run(home: &Home, arguments: Serve) -> Result<()> {
     home.prepare()?;
+    if arguments.stop {
+        return stop(home).await;
+    }
     let Some(_role) = take_role(home, "serve")? else {
         anyhow::bail!("store_locked: a control plane serves {} already", home.path().display());
     };
@@ -66,6 +72,14 @@ pub async fn run(home: &Home, arguments: Serve) -> Result<()> {
     stop.cancel();
     tasks.close();
     tasks.wait().await;
+    Ok(())
+}
+
+/// Ends every process of this state directory: first the one that would start the others again.
+pub async fn stop(home: &Home) -> Result<()> {
+    for role in ["supervise", "serve", "node", "gateway"] {
+        stop_role(home, role, STOP_WITHIN).await?;
+    }
     Ok(())
 }
 

@@ -15,9 +15,9 @@ use super::document::Leftovers;
 use super::leftovers;
 use crate::cli::{Demo, ModelChoice};
 use crate::command::relocate::SourceLink;
+use crate::command::serve;
 use crate::config::{Home, NodeSettings, PolicySettings, Settings};
 use crate::output::Output;
-use crate::process;
 
 /// How long anything of the demo may take to start.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -127,9 +127,7 @@ impl DemoStage {
     }
 
     async fn stop_processes(&mut self) -> Result<()> {
-        for role in ["supervise", "serve", "node", "gateway"] {
-            process::stop_role(&self.home, role, Duration::from_secs(10)).await?;
-        }
+        serve::stop(&self.home).await?;
         if let Some(model) = &mut self.model {
             model.kill().await?;
         }
