@@ -261,6 +261,7 @@ mod tests {
         assert_eq!(notes, []);
     }
 
+    /// H-32
     #[test]
     fn case_s01_only_the_copy_loses_a_lone_surrogate() {
         let (text, notes) = sent(&[r#"{"role":"user","content":"\ud83d","k\ud83d":"\ud83d\ude00"}"#]);

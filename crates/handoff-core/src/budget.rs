@@ -120,6 +120,7 @@ mod tests {
         assert_eq!((over.charge(), over.leased()), (nano(12), nano(0)));
     }
 
+    /// H-81
     #[test]
     fn the_reserve_is_released_with_the_last_closing() {
         let mut world = World::active();

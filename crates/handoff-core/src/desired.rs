@@ -103,6 +103,7 @@ mod tests {
         listed(world, node).iter().map(|entry| (entry.generation, entry.want)).collect()
     }
 
+    /// H-37, H-49
     #[test]
     fn each_status_wants_one_thing_of_its_node_and_nothing_of_others() {
         let mut declined = World::provisioned();

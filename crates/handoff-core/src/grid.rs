@@ -178,6 +178,7 @@ mod tests {
         Ok(world.status(if kind == CommandKind::Stage { TWO } else { ONE }))
     }
 
+    /// H-2, H-4
     #[test]
     fn every_status_answers_every_command_as_the_golden_table_says() {
         let mut table = String::new();
@@ -230,6 +231,7 @@ mod tests {
         }
     }
 
+    /// H-1
     #[test]
     fn nobody_gives_a_command_that_is_not_theirs() {
         let roles = |kind: CommandKind| {

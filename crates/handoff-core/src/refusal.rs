@@ -414,6 +414,7 @@ mod tests {
         }
     }
 
+    /// H-2
     #[test]
     fn a_wrong_status_names_the_one_found_and_the_ones_expected() {
         let refusal =

@@ -79,6 +79,7 @@ mod tests {
         }
     }
 
+    /// H-22
     #[test]
     fn case_s17_one_leeway_of_five_seconds_both_ways() {
         let now = Timestamp::from_unix_ms(1_000_000);

@@ -226,6 +226,7 @@ mod tests {
         Meter::replay(&tape.records()).expect("our own journal").expect("opened")
     }
 
+    /// H-77
     #[tokio::test]
     async fn no_call_leaves_while_the_disk_is_full_and_nothing_is_lost() {
         let tape = Tape::default();

@@ -132,6 +132,7 @@ mod tests {
         text.parse().expect("an amount")
     }
 
+    /// H-77
     #[test]
     fn a_call_is_lowered_to_what_the_rest_buys_and_no_further_than_the_floor() {
         // $1 per million in, $10 out: 1000 bytes hold $0.001, 1000 tokens out $0.01.

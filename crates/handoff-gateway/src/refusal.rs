@@ -169,6 +169,7 @@ mod tests {
     use super::*;
     use crate::account::NotNow;
 
+    /// H-77
     #[test]
     fn a_call_that_does_not_fit_says_what_is_required_and_available() {
         let exceeded = NoHold::Exceeded {

@@ -219,6 +219,7 @@ mod tests {
         Actual { holder: Some(IncarnationId::from_u128(9)), ..loaded() }
     }
 
+    /// H-49, H-51
     #[test]
     fn an_empty_place_walks_to_a_receipt() {
         let mut wanted = wanted(Want::Prepared);
@@ -299,6 +300,7 @@ mod tests {
         assert_eq!(next(&wanted(Want::Running), &stored), Step::Thaw);
     }
 
+    /// H-49
     #[test]
     fn gone_means_removed_whatever_is_there() {
         for actual in [nothing(), loaded(), running(), Actual { sandbox: Sandbox::Dead, ..running() }] {

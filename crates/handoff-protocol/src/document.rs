@@ -179,6 +179,7 @@ pub type Facts = BTreeMap<String, String>;
 mod tests {
     use super::*;
 
+    /// H-31
     #[test]
     fn the_minimal_input_keeps_every_byte() {
         let text = r#"{"source_host":"laptop","system_prompt":"\ud83d","message_history":[{"role":"user","content":"a\u0000b","x":-0}],"tool_state":{"n":117.63331139400017,"big":18446744073709551616,"e":1e400,"b":1,"a":2},"mcp_config":[{"server":"files","cred_ref":"env://local/FILES_KEY"}]}"#;
@@ -192,6 +193,7 @@ mod tests {
         assert_eq!(input.system_prompt.expect("given").get(), r#""\ud83d""#);
     }
 
+    /// H-35
     #[test]
     fn there_is_no_field_for_a_secret() {
         for server in [

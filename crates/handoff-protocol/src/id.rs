@@ -196,6 +196,7 @@ mod tests {
             prop_assert_eq!(id.to_string().parse::<TransferId>(), Ok(id));
         }
 
+        /// H-107
         #[test]
         fn ids_sort_like_their_bits(a: u128, b: u128) {
             let text = |bits| TransferId::from_u128(bits).to_string();
@@ -203,6 +204,7 @@ mod tests {
         }
     }
 
+    /// H-107
     #[test]
     fn another_prefix_case_or_length_is_refused() {
         let good = SessionId::from_u128(7).to_string();
@@ -218,6 +220,7 @@ mod tests {
         }
     }
 
+    /// H-16
     #[test]
     fn a_request_id_has_an_alphabet_and_a_length() {
         assert!("move-1.A:b_c".parse::<RequestId>().is_ok());

@@ -307,6 +307,7 @@ mod tests {
         assert_eq!(Manifest::parse(&bytes).expect("its own bytes").to_bytes(), bytes);
     }
 
+    /// H-30
     #[test]
     fn order_gaps_repetition_and_a_missing_session_are_refused() {
         for parts in [
@@ -322,6 +323,7 @@ mod tests {
         }
     }
 
+    /// H-34
     #[test]
     fn another_version_and_garbage_are_refused_by_name() {
         let text = String::from_utf8(manifest(&[(Part::Session, 0)]).to_bytes()).expect("JSON");

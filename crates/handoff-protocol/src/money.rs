@@ -216,6 +216,7 @@ mod tests {
         }
     }
 
+    /// H-74
     #[test]
     fn what_is_not_a_plain_decimal_is_refused() {
         for bad in
@@ -237,6 +238,7 @@ mod tests {
         }
     }
 
+    /// H-74
     #[test]
     fn rounding_happens_once_and_up() {
         let price = PicoUsd::from_pico(1);

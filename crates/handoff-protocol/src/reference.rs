@@ -141,6 +141,7 @@ impl schemars::JsonSchema for CredentialRef {
 mod tests {
     use super::*;
 
+    /// H-44
     #[test]
     fn the_three_forms_come_apart() {
         let parts = |text: &str| {
@@ -157,6 +158,7 @@ mod tests {
         assert_eq!(parts("file://keys/a/b.json#/openai/0"), (Scheme::File, store, path, field));
     }
 
+    /// H-44
     #[test]
     fn addresses_traversal_and_literals_are_refused() {
         for bad in [

@@ -83,6 +83,7 @@ impl schemars::JsonSchema for Timestamp {
 mod tests {
     use super::*;
 
+    /// H-108
     #[test]
     fn times_print_with_milliseconds_and_read_back() {
         for (ms, text) in [

@@ -136,6 +136,7 @@ mod tests {
         Grant { first_sent_ms, boot_id: "b".into(), lease_ms }
     }
 
+    /// H-63
     #[test]
     fn the_payload_stops_at_two_thirds_of_the_lease_counted_from_the_first_sending() {
         let mut keeper = Keeper::new("b");
@@ -179,6 +180,7 @@ mod tests {
         assert!(keeper.reasons(4_000).lease, "a thaw does not lengthen a lease");
     }
 
+    /// H-63
     #[test]
     fn another_boot_and_the_future_are_declined() {
         let mut keeper = Keeper::new("b");

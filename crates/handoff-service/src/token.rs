@@ -214,6 +214,7 @@ mod tests {
         assert!(!format!("{:?}", keys()).contains("\u{1}"));
     }
 
+    /// H-21
     #[test]
     fn another_algorithm_is_refused_even_when_the_signature_is_right() {
         for other in ["none", "None", "HS384", "HS512", "RS256", ""] {
@@ -288,6 +289,7 @@ mod tests {
         }
     }
 
+    /// H-21
     #[test]
     fn a_former_key_verifies_while_it_is_kept_and_signs_no_more() {
         let old = TokenKeys::new(secret(1), []).expect("long enough");
@@ -300,6 +302,7 @@ mod tests {
         assert_eq!(new.verify(&both.mint(&claims())), Ok(claims()));
     }
 
+    /// H-21
     #[test]
     fn a_short_secret_is_refused() {
         let short: SecretSlice<u8> = vec![1; TOKEN_SECRET_BYTES - 1].into();

@@ -331,6 +331,7 @@ mod tests {
         assert_eq!(shown, expected);
     }
 
+    /// H-97
     #[test]
     fn a_token_is_never_an_argument() {
         for verb in Cli::command().get_subcommands() {

@@ -150,6 +150,7 @@ fn reports_of_what_was_broken_off_come_too_late() {
     assert_eq!(machine.handle(Event::ModelFailed { ticket, failure }), []);
 }
 
+/// H-56
 #[test]
 fn nothing_is_done_before_go() {
     let open = Recovered { model_next: true, open: vec![call("a")], may_have_run: true };
@@ -182,6 +183,7 @@ fn case_s03_calls_that_may_have_run_are_closed_and_others_run() {
     assert!(matches!(effects[..], [Effect::WriteBoundary(_), Effect::RunTool { .. }]), "{effects:?}");
 }
 
+/// H-40
 #[test]
 fn a_quiesce_lets_the_step_end_within_its_time() {
     let (mut machine, ticket) = calling();
@@ -210,6 +212,7 @@ fn a_quiesce_interrupts_what_takes_too_long_even_in_a_later_call() {
     assert_eq!(at.turn, TurnState::ModelNext);
 }
 
+/// H-41
 #[test]
 fn frozen_is_durable_before_it_is_told_and_only_a_holder_thaws_it() {
     let (mut machine, _) = calling();
@@ -318,6 +321,7 @@ fn what_will_fail_again_waits_for_somebody() {
     assert!(matches!(machine.handle(resume(None))[..], [Effect::CallModel { .. }]));
 }
 
+/// H-43
 #[test]
 fn a_draft_of_itself_is_answered_at_once() {
     let (mut machine, ticket) = calling();
@@ -342,6 +346,7 @@ fn done(call_id: &str) -> Event {
     Event::Told(ToAgent::SnapshotDone { call_id: call_id.into(), outcome: "unclaimed".into() })
 }
 
+/// H-43
 #[test]
 fn a_final_of_itself_is_answered_only_when_it_ended_unclaimed() {
     let mut machine = awaiting();
@@ -364,6 +369,7 @@ fn a_final_of_itself_can_be_answered_without_a_stop() {
     assert_eq!(appended(&effects), [tool_result(&snapshot("s", true), self_snapshot::NOBODY)]);
 }
 
+/// H-43
 #[test]
 fn the_copy_learns_that_it_is_the_copy() {
     let left =

@@ -19,6 +19,7 @@ fn pair() -> (OwnedFd, Line) {
     (theirs.into(), Line::over(UnixStream::from_std(ours).expect("a stream")))
 }
 
+/// H-56
 #[tokio::test]
 async fn a_destination_does_nothing_before_go_and_ends_with_its_runtime() {
     let world = World::playing(forever(Step::call("list_files", "{}"))).await;

@@ -55,6 +55,7 @@ async fn a_model_call_that_takes_too_long_is_broken_off_without_a_trace() {
     agent.stop().await;
 }
 
+/// H-40
 #[tokio::test]
 async fn a_tool_that_takes_too_long_is_ended_and_its_outcome_recorded_as_unknown() {
     let command = r#"{"command":"touch begun; while :; do echo x >> log; done"}"#;
@@ -77,6 +78,7 @@ async fn a_tool_that_takes_too_long_is_ended_and_its_outcome_recorded_as_unknown
     agent.stop().await;
 }
 
+/// H-41
 #[tokio::test]
 async fn frozen_is_on_disk_and_outlives_the_process() {
     let world = World::playing(forever(Step::call("list_files", "{}"))).await;
@@ -124,6 +126,7 @@ async fn a_frozen_source_goes_on_for_its_holder() {
     agent.stop().await;
 }
 
+/// H-58
 #[tokio::test]
 async fn a_retired_source_ends_and_never_starts_again() {
     let world = World::playing(forever(Step::call("list_files", "{}"))).await;

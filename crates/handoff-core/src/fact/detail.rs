@@ -99,6 +99,7 @@ mod tests {
         world.facts.iter().filter_map(row).collect()
     }
 
+    /// H-15
     #[test]
     fn rows_carry_figures_and_names() {
         let mut world = World::hop_pushed();

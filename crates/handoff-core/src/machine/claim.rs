@@ -86,6 +86,7 @@ mod tests {
     use crate::transfer::{EndReason, Outcome};
     use crate::{Command, Fact, Refusal, Reply};
 
+    /// H-53
     #[test]
     fn given_authorized_when_claimed_then_the_incarnation_holds_the_session() {
         let mut world = World::authorized();
@@ -127,6 +128,7 @@ mod tests {
         assert_eq!(world.code(&world.claim(ONE, incarnation(1))), ErrorCode::WrongStatus);
     }
 
+    /// H-39, H-53
     #[test]
     fn a_claim_names_what_was_assigned_authorized_and_pushed() {
         let world = World::authorized();
@@ -149,6 +151,7 @@ mod tests {
         assert_eq!(late.code(&world.claim(ONE, incarnation(1))), ErrorCode::LeaseOver, "at its deadline");
     }
 
+    /// H-53
     #[test]
     fn given_a_live_transfer_that_stopped_for_it_then_its_end_is_part_of_the_claim() {
         let mut world = World::hop_pushed();

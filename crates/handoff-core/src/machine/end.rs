@@ -106,6 +106,7 @@ mod tests {
         world
     }
 
+    /// H-7
     #[test]
     fn a_terminated_transfer_is_over_and_its_session_is_not() {
         let mut world = World::authorized();
@@ -148,6 +149,7 @@ mod tests {
         assert_eq!(authorized.code(&expire), ErrorCode::AlreadyAuthorized);
     }
 
+    /// H-42
     #[test]
     fn a_draft_successor_goes_on_from_the_last_accepted_snapshot() {
         let mut world = World::hopping();

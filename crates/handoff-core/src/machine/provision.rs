@@ -107,6 +107,7 @@ mod tests {
         }
     }
 
+    /// H-48
     #[test]
     fn given_staged_when_provisioned_then_it_has_a_node_a_size_and_money() {
         let mut world = World::staged();

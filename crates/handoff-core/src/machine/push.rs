@@ -43,6 +43,7 @@ mod tests {
         assert_eq!(world.make(world.command(CommandKind::Push, ONE)).0, []);
     }
 
+    /// H-39
     #[test]
     fn another_checksum_and_a_draft_are_refused() {
         let world = World::provisioned();

@@ -58,6 +58,7 @@ mod tests {
         assert_eq!(world.make(world.command(CommandKind::Receipt, ONE)).0, [], "the same again");
     }
 
+    /// H-39
     #[test]
     fn a_receipt_is_for_the_present_assignment_and_digest() {
         let world = waiting();

@@ -120,6 +120,7 @@ mod tests {
         assert_eq!((&world.of(ONE).push, world.of(ONE).receipt), (&None, false));
     }
 
+    /// H-38
     #[test]
     fn only_the_holder_gives_snapshots_and_it_names_its_epoch() {
         let world = World::staged();

@@ -59,6 +59,7 @@ mod tests {
         }
     }
 
+    /// H-63
     #[test]
     fn a_renewal_counts_from_when_it_is_accepted() {
         let mut world = World::active().later(10_000);
@@ -101,6 +102,7 @@ mod tests {
     }
 
     /// H-71
+    /// H-37
     #[test]
     fn it_stops_from_when_its_final_is_wanted_until_the_successor_ends_unclaimed() {
         let mut world = World::hopping();

@@ -190,6 +190,7 @@ mod tests {
         world
     }
 
+    /// H-85
     #[test]
     fn a_report_that_counts_is_answered_with_another_slice() {
         let mut world = World::active();

@@ -174,6 +174,7 @@ mod tests {
         world.give(Command::Stage(next));
     }
 
+    /// H-38
     #[test]
     fn a_stranger_and_a_former_source_give_no_snapshot() {
         let mut world = World::staged();
@@ -186,6 +187,7 @@ mod tests {
     }
 
     /// H-61
+    /// H-38
     #[test]
     fn a_session_held_by_its_source_is_resumed_from_that_source_s_final_only() {
         let mut draft = World::staged();

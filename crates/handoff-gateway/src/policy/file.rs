@@ -259,6 +259,7 @@ mod tests {
         }
     }
 
+    /// H-45
     #[test]
     fn plain_http_needs_a_word_and_never_carries_a_credential_away() {
         let credential = "credential = { ref = \"env://local/KEY\" }";

@@ -146,6 +146,7 @@ async fn case_m09_what_is_reported_is_what_is_enforced_and_what_was_written() {
     assert_eq!((last.totals, last.closing), (epoch.totals, true));
 }
 
+/// H-79
 #[tokio::test]
 async fn case_m21_a_model_without_a_price_is_refused_before_the_call() {
     let mut world = World::new("1").await;

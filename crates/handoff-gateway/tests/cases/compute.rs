@@ -13,6 +13,7 @@ async fn paid(limit: &str) -> World {
     world
 }
 
+/// H-80
 #[tokio::test]
 async fn a_tick_is_reserved_before_it_runs_and_charged_as_it_runs() {
     let world = paid("1").await;
@@ -62,6 +63,7 @@ async fn time_after_the_lease_is_frozen_time() {
     assert_eq!((epoch.totals.run_ms, epoch.totals.frozen_ms), (1_000_000, 500));
 }
 
+/// H-81
 #[tokio::test]
 async fn grace_is_charged_to_the_wind_down_and_no_further_than_the_reserve() {
     let world = paid("1").await;
@@ -95,6 +97,7 @@ async fn compute_goes_on_while_the_gateway_is_away_if_the_agent_did() {
     assert_eq!((epoch.totals.run_ms, epoch.totals.compute_usd), (5_400, usd("0.0054")));
 }
 
+/// H-80
 #[tokio::test]
 async fn compute_ends_with_the_last_proof_of_life() {
     let world = paid("1").await;

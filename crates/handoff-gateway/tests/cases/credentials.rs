@@ -65,6 +65,7 @@ async fn resolve(world: &World) {
     world.client.ask(&Resolve { destination: world.key() }).await.expect("resolved");
 }
 
+/// H-45, H-47
 #[tokio::test]
 async fn a_credential_is_injected_and_never_comes_back() {
     let log = captured();
@@ -116,6 +117,7 @@ async fn a_removed_destination_has_no_credential_any_more() {
     assert_eq!(world.door().post(CHAT, &ask(false)).await.code(), "credential_unresolved");
 }
 
+/// H-46
 #[tokio::test]
 async fn references_that_do_not_resolve_are_named_and_stop_the_claim() {
     let world = keyed().await;

@@ -21,6 +21,7 @@ async fn impatient(limits: &str) -> World {
     world
 }
 
+/// H-78
 #[tokio::test]
 async fn case_m06_a_refused_connection_gives_the_hold_back_whole() {
     let mut world = World::new("1").await;
@@ -159,6 +160,7 @@ async fn what_cannot_be_read_is_not_passed_on() {
     assert_eq!((epoch.indeterminate_calls, epoch.spent_usd), (1, usd(HELD)));
 }
 
+/// H-69
 #[tokio::test]
 async fn only_a_session_that_may_run_makes_calls() {
     let mut world = World::staged(&|address| policy_text(address), tier(0, 0)).await;
@@ -215,6 +217,7 @@ async fn a_call_belongs_to_the_epoch_that_made_it() {
     assert!(closed.closed && closed.reports.last().is_some_and(|last| last.closing));
 }
 
+/// H-47
 #[tokio::test]
 async fn the_door_takes_only_its_agent_and_only_what_is_metered() {
     let mut world = World::new("1").await;

@@ -38,6 +38,7 @@ fn used(cost_usd: NanoUsd) -> Settlement {
     Settlement { cost_usd, tokens: Tokens::default(), egress_bytes: 1, usage: UsageKnown::Reported }
 }
 
+/// H-78
 #[test]
 fn a_hold_is_settled_exactly_once() {
     let mut meter = given(0, "1");

@@ -10,6 +10,7 @@ fn ask() -> String {
 
 const HELD: &str = "0.0052";
 
+/// H-78
 #[tokio::test]
 async fn a_call_that_was_under_way_stays_charged_at_its_maximum() {
     let mut world = World::new("1").await;

@@ -14,6 +14,7 @@ fn grant(lease_ms: u64) -> ToInit {
 
 as_root_and_as_user! {
     /// Nobody is connected when the lease runs out, and it freezes all the same; a late renewal thaws it.
+    /// H-64
     fn it_freezes_by_itself_and_a_late_renewal_thaws(world) {
         let spec = world.script(HEART);
         world.start(&spec);
@@ -93,6 +94,7 @@ as_root_and_as_user! {
     }
 
     /// `go` needs a lease; other lines do not. A lease of another boot is none.
+    /// H-64
     fn no_go_without_a_lease(world) {
         let spec = world.script("cat <&3 >> /workspace/lines");
         world.start(&spec);

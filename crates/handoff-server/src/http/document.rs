@@ -232,6 +232,7 @@ mod tests {
         }
     }
 
+    /// H-15
     #[tokio::test]
     async fn an_error_repeats_no_more_than_it_must() {
         let body = format!(r#"{{"budget_usd":"1","{}":1}}"#, "x".repeat(5000));

@@ -143,6 +143,7 @@ impl Drop for Temporary {
 mod tests {
     use super::*;
 
+    /// H-101
     #[tokio::test]
     async fn the_socket_is_private_from_the_start_and_goes_with_its_owner() {
         let home = tempfile::tempdir().expect("a directory");

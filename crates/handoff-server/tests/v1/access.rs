@@ -26,6 +26,7 @@ async fn answer(world: &World, peer: Option<Peer>, path: &str) -> (u16, Vec<u8>)
     (status, body.to_vec())
 }
 
+/// H-101
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_user_of_the_machine_is_not_served() {
     let world = World::new().await;
@@ -39,6 +40,7 @@ async fn another_user_of_the_machine_is_not_served() {
     world.stop().await;
 }
 
+/// H-98
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_gives_nothing_that_it_does_not_have() {
     let world = World::new().await;
@@ -68,6 +70,7 @@ async fn a_role_gives_nothing_that_it_does_not_have() {
     world.stop().await;
 }
 
+/// H-98
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_speaks_for_itself_only() {
     let world = World::new().await;

@@ -19,6 +19,7 @@ async fn only_approval(world: &World) -> ApprovalView {
     page.remove(0)
 }
 
+/// H-27
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_approves_and_the_same_call_goes_through() {
     let world = World::new().await;
@@ -71,6 +72,7 @@ async fn a_person_approves_and_the_same_call_goes_through() {
     world.stop().await;
 }
 
+/// H-27
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_yes_is_for_these_figures_and_a_no_stands() {
     let world = World::new().await;
@@ -127,6 +129,7 @@ async fn nobody_is_asked_for_what_cannot_be_done() {
     world.stop().await;
 }
 
+/// H-27
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_covers_whom_it_names_up_to_its_amount() {
     let world = World::with(|config| {

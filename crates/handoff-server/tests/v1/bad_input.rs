@@ -47,6 +47,7 @@ async fn the_wrong_status_names_what_was_found_and_what_is_needed() {
     world.stop().await;
 }
 
+/// H-20
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn malformed_and_oversized_json_is_refused_and_the_server_lives() {
     let world = World::new().await;
@@ -84,6 +85,7 @@ async fn malformed_and_oversized_json_is_refused_and_the_server_lives() {
     world.stop().await;
 }
 
+/// H-20
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_s15_one_depth_limit_at_every_entry() {
     let world = World::new().await;
@@ -109,6 +111,7 @@ async fn case_s15_one_depth_limit_at_every_entry() {
     world.stop().await;
 }
 
+/// H-74
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn money_that_is_no_plain_decimal_string_is_refused() {
     let world = World::new().await;
@@ -189,6 +192,7 @@ async fn words_that_people_write_are_short_and_their_own() {
     world.stop().await;
 }
 
+/// H-16
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_id_means_one_request() {
     let world = World::new().await;
@@ -226,6 +230,7 @@ async fn a_change_is_made_to_the_version_that_was_read_or_not_at_all() {
     world.stop().await;
 }
 
+/// H-104
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_input_is_sealed_or_refused_with_the_place() {
     let world = World::new().await;

@@ -66,6 +66,7 @@ async fn the_wire_is_a_blob_store() {
     world.stop().await;
 }
 
+/// H-104
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uploaded_snapshot_is_staged_once_all_of_it_is_there() {
     let world = World::new().await;

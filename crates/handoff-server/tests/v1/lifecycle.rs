@@ -10,6 +10,7 @@ use handoff_testkit::clock::ManualClock;
 
 use crate::world::{Node, World, amount, incarnation, minimal, refused};
 
+/// H-58
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transfer_is_staged_and_read_back() {
     let world = World::new().await;

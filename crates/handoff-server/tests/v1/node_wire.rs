@@ -20,6 +20,7 @@ fn end() -> Terminate {
     Terminate { request_id: None, reason: "done".to_owned() }
 }
 
+/// H-51
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receipt_counts_only_with_the_nodes_own_signature_over_it() {
     let world = World::new().await;
@@ -49,6 +50,7 @@ async fn a_receipt_counts_only_with_the_nodes_own_signature_over_it() {
     world.stop().await;
 }
 
+/// H-69, H-92
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reports_renewals_and_checkpoints_are_held_against_the_epoch() {
     let world = World::new().await;

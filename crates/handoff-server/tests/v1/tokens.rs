@@ -30,6 +30,7 @@ async fn provision_with(
     world.client.provision(transfer, Provision { token: Some(token), ..provision("1") }).await
 }
 
+/// H-22
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_s17_one_leeway_of_five_seconds_over_http() {
     let world = World::new().await;
@@ -61,6 +62,7 @@ async fn case_s17_one_leeway_of_five_seconds_over_http() {
     world.stop().await;
 }
 
+/// H-10
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_runs_out_by_the_stores_clock() {
     let world = World::new().await;
@@ -72,6 +74,7 @@ async fn a_token_runs_out_by_the_stores_clock() {
     world.stop().await;
 }
 
+/// H-21, H-24
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_is_for_one_transfer_one_operation_and_no_more_than_it_says() {
     let world = World::new().await;
@@ -165,6 +168,7 @@ async fn a_token_is_spent_once_and_only_by_what_is_done() {
     world.stop().await;
 }
 
+/// H-17
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_accepted_request_is_answered_again_whatever_became_of_its_token() {
     let world = World::new().await;
@@ -187,6 +191,7 @@ async fn an_accepted_request_is_answered_again_whatever_became_of_its_token() {
     world.stop().await;
 }
 
+/// H-25, H-28
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_orchestrators_mint_and_the_record_never_holds_the_text() {
     let world = World::new().await;

@@ -21,6 +21,7 @@ fn end(reason: &str) -> Terminate {
     Terminate { request_id: None, reason: reason.to_owned() }
 }
 
+/// H-57
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_claims_and_the_authorisation_is_withdrawn() {
     let world = World::new().await;
@@ -96,6 +97,7 @@ async fn a_claim_while_a_repetition_waits_answers_both() {
     world.stop().await;
 }
 
+/// H-19
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_disconnects_cancels_nothing() {
     let world = World::new().await;
@@ -117,6 +119,7 @@ async fn a_caller_that_disconnects_cancels_nothing() {
     world.stop().await;
 }
 
+/// H-19
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_disconnect_lose_nothing_and_are_billed_once() {
     let world = World::new().await;
@@ -198,6 +201,7 @@ async fn provisioned(world: &World) -> (Node, TransferId) {
     (node, transfer)
 }
 
+/// H-46
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_ends_at_once_when_its_snapshot_is_replaced_or_a_reference_is_missing() {
     let world = World::new().await;
@@ -228,6 +232,7 @@ async fn a_push_ends_at_once_when_its_snapshot_is_replaced_or_a_reference_is_mis
     world.stop().await;
 }
 
+/// H-90
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_polls_answer_when_there_is_news() {
     let world = World::new().await;
@@ -260,6 +265,7 @@ async fn long_polls_answer_when_there_is_news() {
     world.stop().await;
 }
 
+/// H-90
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_runs_out_is_news_although_nothing_changed() {
     let world = World::new().await;

@@ -55,6 +55,7 @@ async fn only_what_belongs_to_the_boundary_travels() {
     assert_eq!(restored.boundary, boundary);
 }
 
+/// H-30
 #[tokio::test]
 async fn a_new_turn_adds_only_its_own_bytes() {
     let world = World::new();

@@ -194,6 +194,7 @@ async fn a_pretty_printed_message_becomes_one_line_of_the_same_length() {
     assert_eq!(world.there(session_dir::MESSAGES), format!("{expected}\n").into_bytes());
 }
 
+/// H-35
 #[test]
 fn a_literal_credential_is_refused_by_place_and_never_shown() {
     let value = ["sk-", "live-a1B2c3D4e5"].concat();
@@ -211,6 +212,7 @@ fn a_literal_credential_is_refused_by_place_and_never_shown() {
     assert!(!error.to_string().contains(&value), "{error}");
 }
 
+/// H-35
 #[tokio::test]
 async fn credentials_in_a_conversation_are_reported_by_place() {
     let value = ["ghp_", "a1B2c3D4e5F6g7H8i9J0k1"].concat();
@@ -220,6 +222,7 @@ async fn credentials_in_a_conversation_are_reported_by_place() {
     assert!(!entry.why.contains(&value));
 }
 
+/// H-28
 #[tokio::test]
 async fn our_own_tokens_are_taken_out_wherever_they_stand() {
     let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
@@ -269,6 +272,7 @@ fn any_json() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
+    /// H-32
     #[test]
     fn every_text_travels_byte_for_byte(fields in proptest::collection::vec(any_json(), 0..8), state in any_json()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("starts");

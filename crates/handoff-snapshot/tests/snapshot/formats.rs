@@ -28,6 +28,7 @@ async fn captured(world: &World) -> Digest {
     world.capture().await.expect("captured").digest
 }
 
+/// H-29
 #[tokio::test]
 async fn a_layout_is_what_other_tools_expect_and_reads_back() {
     let world = World::new();
@@ -117,6 +118,7 @@ async fn a_longer_history_begins_with_the_shorter_one() {
     assert!(after.starts_with(&before) && after.len() == 4);
 }
 
+/// H-34, H-109
 #[tokio::test]
 async fn case_s11_a_snapshot_of_version_1_is_readable_and_restores() {
     let world = World::new();

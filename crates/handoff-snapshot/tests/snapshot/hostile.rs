@@ -171,6 +171,7 @@ async fn twice_the_same_path_is_refused() {
     refused_tree(vec![file("a", b"data"), file("a", b"data")]).await;
 }
 
+/// H-33
 #[tokio::test]
 async fn sizes_that_lie_are_refused() {
     let mut segment_beyond = file("a", b"data");
@@ -192,6 +193,7 @@ async fn sizes_that_lie_are_refused() {
     assert!(matches!(stored.restore().await, Err(RestoreError::Fetch(FetchError::Size { .. }))));
 }
 
+/// H-33
 #[tokio::test]
 async fn bytes_that_are_not_the_named_ones_are_refused() {
     let wrong = Tree { entries: vec![file("a", b"DATA")] }.to_bytes();

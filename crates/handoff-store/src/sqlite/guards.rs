@@ -25,6 +25,7 @@ const STATEMENTS: &[(&str, &str)] = &[
 
 const GUARDED: &[&str] = &["sessions", "transfers", "budgets", "budget_leases"];
 
+/// H-9
 #[test]
 fn each_statement_has_its_condition() {
     for (statement, condition) in STATEMENTS {
@@ -106,6 +107,7 @@ fn a_session_decided_on_another_version_is_not_written() {
     assert_eq!(found, Some(session));
 }
 
+/// H-9
 #[test]
 fn a_transfer_its_budget_and_its_leases_decided_on_an_older_version_are_not_written() {
     let (connection, transfer) = stored();

@@ -88,6 +88,7 @@ async fn a_blob_is_stored_once_and_forgotten_once() {
     }
 }
 
+/// H-100
 #[tokio::test]
 async fn a_project_has_its_own_blobs() {
     let place = Place::new();

@@ -26,6 +26,7 @@ fn code(opened: Result<SqliteLedger, OpenError>) -> ErrorCode {
     }
 }
 
+/// H-94
 #[test]
 fn a_store_is_open_once_and_free_when_it_is_dropped() {
     let (_folder, path) = place();

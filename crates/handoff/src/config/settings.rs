@@ -134,6 +134,7 @@ fn user_file() -> Option<PathBuf> {
 mod tests {
     use super::*;
 
+    /// H-97
     #[test]
     fn unknown_keys_are_refused_and_the_rest_keeps_its_default() {
         let directory = tempfile::tempdir().expect("a directory");

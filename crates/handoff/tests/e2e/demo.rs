@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+/// H-96
 #[test]
 fn the_demo_keeps_every_promise_and_leaves_nothing() {
     let output =

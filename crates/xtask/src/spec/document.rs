@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+/// The mark of a requirement that is not built yet, between its number and its words.
+pub(super) const NOT_BUILT: char = '◌';
+
 /// A parsed document.
 pub(super) struct Document {
     /// The first table under each second-level heading.
@@ -23,6 +26,8 @@ pub(super) struct Requirement {
     pub(super) line: usize,
     pub(super) number: u64,
     pub(super) text: String,
+    /// It does not carry the mark of what is not built yet.
+    pub(super) is_built: bool,
 }
 
 impl Row {
@@ -95,7 +100,11 @@ fn row(line: usize, text: &str) -> Row {
 fn requirement(line: usize, text: &str) -> Option<Requirement> {
     let rest = text.strip_prefix("- **H-")?;
     let (number, words) = rest.split_once("**")?;
-    Some(Requirement { line, number: number.parse().ok()?, text: words.trim().to_owned() })
+    let (words, is_built) = match words.trim().strip_prefix(NOT_BUILT) {
+        Some(words) => (words, false),
+        None => (words, true),
+    };
+    Some(Requirement { line, number: number.parse().ok()?, text: words.trim().to_owned(), is_built })
 }
 
 #[cfg(test)]
@@ -104,7 +113,7 @@ mod tests {
 
     #[test]
     fn tables_and_requirements_are_read() {
-        let text = "# T\n\n- **H-1** A source MUST\n  stop.\n\n## Events\n\nWords.\n\n| event | by |\n|---|---|\n| `a` | `x` (`y` at times) |\n\n| other |\n|---|\n| `b` |\n- **H-2** More.\n";
+        let text = "# T\n\n- **H-1** A source MUST\n  stop.\n\n## Events\n\nWords.\n\n| event | by |\n|---|---|\n| `a` | `x` (`y` at times) |\n\n| other |\n|---|\n| `b` |\n- **H-2** ◌ ▲ More ◌.\n";
         let document = Document::parse(text);
         let rows = document.table("Events").expect("a table");
         assert_eq!((rows.len(), rows[0].line), (1, 12));
@@ -115,5 +124,7 @@ mod tests {
         assert_eq!(document.requirements.len(), 2);
         assert_eq!(document.requirements[0].text, "A source MUST stop.");
         assert_eq!(document.requirements[1].number, 2);
+        assert_eq!(document.requirements[1].text, "▲ More ◌.");
+        assert_eq!([0, 1].map(|at| document.requirements[at].is_built), [true, false]);
     }
 }

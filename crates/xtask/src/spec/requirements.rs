@@ -1,10 +1,21 @@
-//! Requirements: each number once and none left out, each with its MUST, SHOULD or MAY, and known to whoever
-//! names one. They may stand in any order, so that a new one never renumbers those that tests name.
+//! Requirements: each number once and none left out, each with its MUST, SHOULD or MAY, known to whoever names
+//! one, and named by a test. They may stand in any order, so that a new one never renumbers those that tests name.
 
 use std::collections::BTreeSet;
 
-use super::document::Document;
+use super::document::{Document, NOT_BUILT, Requirement};
 use super::{Difference, PATH};
+use crate::tidy;
+
+/// Their tests make requirements up.
+const MADE_UP: &[&str] = &["crates/xtask/src/spec/document.rs", "crates/xtask/src/spec/requirements.rs"];
+
+/// Tests that are not in test code: a store's own test binary calls them.
+const CONTRACT: &str = "crates/handoff-testkit/src/contract/";
+
+/// What is built and held by no test. The list may only shrink: whatever is new brings its test, and whatever is
+/// named by one must leave the list.
+pub(super) const WITHOUT_TEST: &[u64] = &[26, 65, 67, 68];
 
 /// Everything that is wrong with the numbers and with those who use them.
 pub(super) fn check(document: &Document, texts: &[(String, String)]) -> Vec<Difference> {
@@ -34,21 +45,82 @@ pub(super) fn check(document: &Document, texts: &[(String, String)]) -> Vec<Diff
     found
 }
 
-/// Requirements that no source names, with their words.
-pub(super) fn uncovered<'a>(document: &'a Document, texts: &[(String, String)]) -> Vec<(u64, &'a str)> {
-    let named: BTreeSet<u64> = references(texts)
-        .into_iter()
-        .filter(|(path, ..)| path.ends_with(".rs"))
-        .map(|(.., number)| number)
-        .collect();
-    let open = document.requirements.iter().filter(|requirement| !named.contains(&requirement.number));
-    open.map(|requirement| (requirement.number, requirement.text.as_str())).collect()
+/// Requirements that no test names although they are built, or that one names although they are not; and what
+/// stands in the list of those without a test and does not belong there.
+pub(super) fn unheld(
+    document: &Document,
+    texts: &[(String, String)],
+    without_test: &[u64],
+) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let named = named_by_tests(texts);
+    let open = |requirement: &Requirement| {
+        requirement.is_built && !named.iter().any(|(.., number)| *number == requirement.number)
+    };
+    for requirement in document.requirements.iter().filter(|requirement| open(requirement)) {
+        let number = requirement.number;
+        if !without_test.contains(&number) {
+            let what =
+                format!("no test names H-{number}; it needs one, or the mark {NOT_BUILT} if it is not built");
+            found.push(Difference::new(requirement.line, what));
+        }
+    }
+    let not_built = document.requirements.iter().filter(|requirement| !requirement.is_built);
+    let not_built: BTreeSet<u64> = not_built.map(|requirement| requirement.number).collect();
+    for (path, line, number) in named.iter().filter(|(.., number)| not_built.contains(number)) {
+        let what = format!("H-{number} is marked {NOT_BUILT} as not built, and a test names it");
+        found.push(Difference { path: path.clone(), line: *line, what });
+    }
+    for number in without_test {
+        if !document.requirements.iter().any(|requirement| requirement.number == *number && open(requirement))
+        {
+            found.push(Difference::new(1, format!("H-{number} does not belong into WITHOUT_TEST any more")));
+        }
+    }
+    found
 }
 
-/// Every mention of a requirement outside the specification, and outside this crate, which speaks of others'.
+/// Requirements that are not held by a test, with the reason and their words.
+pub(super) fn uncovered<'a>(
+    document: &'a Document,
+    without_test: &[u64],
+) -> Vec<(u64, &'static str, &'a str)> {
+    let reason = |requirement: &Requirement| match requirement.is_built {
+        false => Some("is not built"),
+        true => without_test.contains(&requirement.number).then_some("has no test"),
+    };
+    let open = document.requirements.iter().filter_map(|requirement| {
+        Some((requirement.number, reason(requirement)?, requirement.text.as_str()))
+    });
+    open.collect()
+}
+
+/// Every mention of a requirement in the documentation of a test: above a function in test code, at the head of a
+/// file of tests, or in the contract that all stores keep, whose stories are functions of a library.
+fn named_by_tests(texts: &[(String, String)]) -> Vec<(String, usize, u64)> {
+    let is_candidate = |(path, text): &&(String, String)| {
+        path.ends_with(".rs")
+            && !MADE_UP.contains(&path.as_str())
+            && (text.contains("H-") || text.contains("#[cfg(test)]"))
+    };
+    let texts: Vec<(String, String)> = texts.iter().filter(is_candidate).cloned().collect();
+    let stories = texts.iter().filter(|(path, _)| path.starts_with(CONTRACT)).flat_map(|(path, text)| {
+        text.lines().enumerate().map(|(index, line)| (path.as_str(), index + 1, line))
+    });
+    let mut found = Vec::new();
+    for (path, number, line) in tidy::test_lines(&texts).into_iter().chain(stories) {
+        if let Some(words) = line.trim_start().strip_prefix("//").filter(|rest| rest.starts_with(['/', '!']))
+        {
+            found.extend(mentions(words).into_iter().map(|mention| (path.to_owned(), number, mention)));
+        }
+    }
+    found
+}
+
+/// Every mention of a requirement outside the specification and what is made up.
 fn references(texts: &[(String, String)]) -> Vec<(String, usize, u64)> {
     let mut found = Vec::new();
-    for (path, text) in texts.iter().filter(|(path, _)| path != PATH && !path.starts_with("crates/xtask/")) {
+    for (path, text) in texts.iter().filter(|(path, _)| path != PATH && !MADE_UP.contains(&path.as_str())) {
         for (index, line) in text.lines().enumerate() {
             found.extend(mentions(line).into_iter().map(|number| (path.clone(), index + 1, number)));
         }
@@ -90,12 +162,48 @@ mod tests {
     }
 
     #[test]
-    fn requirements_that_nobody_names_are_listed() {
-        let document = Document::parse("- **H-1** It MUST.\n- **H-2** It SHOULD.\n");
-        let texts = [
-            ("crates/a/tests/a.rs".to_owned(), "// H-2".to_owned()),
-            ("README.md".to_owned(), "H-1".to_owned()),
-        ];
-        assert_eq!(uncovered(&document, &texts), [(1, "It MUST.")]);
+    fn what_is_built_is_named_by_a_test_and_what_is_not_is_not() {
+        let document = Document::parse("- **H-1** It MUST.\n- **H-2** ◌ It SHOULD.\n");
+        let unheld = |sources: &[(&str, &str)], without_test: &[u64]| -> Vec<(String, usize)> {
+            let texts = sources.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+            let found = unheld(&document, &texts.collect::<Vec<_>>(), without_test);
+            found.into_iter().map(|found| (found.what, found.line)).collect()
+        };
+        let none = "no test names H-1; it needs one, or the mark ◌ if it is not built".to_owned();
+        for held in [
+            ("crates/a/tests/a.rs", "//! H-1"),
+            ("crates/a/src/a.rs", "#[cfg(test)]\nmod tests {\n    /// H-1\n    #[test]\n    fn a() {}\n}\n"),
+            ("crates/handoff-testkit/src/contract/stories/a.rs", "/// It stays. H-1\npub async fn a() {}\n"),
+        ] {
+            assert_eq!(unheld(&[held], &[]), [], "{held:?}");
+        }
+        for not_held in [
+            ("crates/a/src/a.rs", "/// H-1\nfn a() {}\n#[cfg(test)]\nmod tests {}\n"),
+            ("crates/a/tests/a.rs", "const A: &str = \"H-1\"; // H-1"),
+            ("crates/a/tests/a.md", "/// H-1"),
+            (MADE_UP[0], "#[cfg(test)]\nmod tests {\n    /// H-1\n    #[test]\n    fn a() {}\n}\n"),
+        ] {
+            assert_eq!(unheld(&[not_held], &[]), [(none.clone(), 1)], "{not_held:?}");
+        }
+        let named = ("H-2 is marked ◌ as not built, and a test names it".to_owned(), 2);
+        assert_eq!(unheld(&[("crates/a/tests/a.rs", "//! H-1\n/// H-2")], &[]), [named]);
+    }
+
+    #[test]
+    fn the_list_of_those_without_a_test_is_exact() {
+        let document = Document::parse("- **H-1** It MUST.\n- **H-2** ◌ It SHOULD.\n- **H-3** It MAY.\n");
+        let texts = [("crates/a/tests/a.rs".to_owned(), "//! H-1".to_owned())];
+        assert_eq!(unheld(&document, &texts, &[3]), []);
+        let left = |number| format!("H-{number} does not belong into WITHOUT_TEST any more");
+        let found: Vec<String> =
+            unheld(&document, &texts, &[1, 2, 3, 4]).into_iter().map(|found| found.what).collect();
+        assert_eq!(found, [left(1), left(2), left(4)]);
+    }
+
+    #[test]
+    fn what_no_test_holds_is_listed_with_the_reason() {
+        let document = Document::parse("- **H-1** It MUST.\n- **H-2** ◌ It SHOULD.\n- **H-3** It MAY.\n");
+        let expected = [(2, "is not built", "It SHOULD."), (3, "has no test", "It MAY.")];
+        assert_eq!(uncovered(&document, &[3]), expected);
     }
 }

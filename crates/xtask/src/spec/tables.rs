@@ -160,6 +160,7 @@ mod tests {
         compare(&Document::parse(&text)).into_iter().map(|found| found.what).collect()
     }
 
+    /// H-95, H-105, H-106
     #[test]
     fn the_specification_says_what_the_code_does() {
         assert_eq!(compare(&Document::parse(OWN)), []);

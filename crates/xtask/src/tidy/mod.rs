@@ -59,6 +59,21 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(findings.is_empty())
 }
 
+/// The lines of test code among sources given as path and text, each with its path and number. What is not Rust
+/// has none; it is a finding of its own.
+pub(crate) fn test_lines(texts: &[(String, String)]) -> Vec<(&str, usize, &str)> {
+    let repo = Repo::new(texts.iter().map(|(path, text)| (path.clone(), Some(text.clone()))).collect());
+    let mut found = Vec::new();
+    for (path, text) in texts.iter().filter(|(path, _)| path.ends_with(".rs")) {
+        let Ok(source) = Source::parse(&repo, path, text) else { continue };
+        let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+        found.extend(
+            lines.filter(|(number, _)| source.is_test(*number)).map(|(n, line)| (path.as_str(), n, line)),
+        );
+    }
+    found
+}
+
 /// All findings, sorted by place. Every core takes the next file that nobody has taken: a token stream stays
 /// on its thread.
 fn check(repo: &Repo) -> Vec<Finding> {

@@ -37,7 +37,8 @@ impl Repo {
         Self::new(files.iter().map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned()))).collect())
     }
 
-    fn new(files: BTreeMap<String, Option<String>>) -> Self {
+    /// A repository of texts that were read already; none for what is not UTF-8.
+    pub(super) fn new(files: BTreeMap<String, Option<String>>) -> Self {
         let mut repo = Self { files, own_enums: BTreeSet::new(), test_modules: BTreeSet::new() };
         let (mut enums, mut modules) = (BTreeSet::new(), BTreeSet::new());
         for (path, text) in repo.texts().filter(|(path, _)| path.ends_with(".rs")) {

@@ -107,6 +107,7 @@ async fn a_source_comes_back(world: &World) {
 }
 
 /// Each command of the grid is refused once, and nothing is different.
+/// H-3
 pub async fn every_command_that_is_refused_changes_nothing(world: &World) {
     let moved = world.active().await;
     let before = (world.sessions().await, world.transfers().await, world.events(moved.transfer).await);

@@ -51,6 +51,7 @@ pub async fn a_change_wakes_whoever_waits(world: &World) {
 }
 
 /// What belongs to another project is not there.
+/// H-100
 pub async fn projects_do_not_see_each_other(world: &World) {
     let moved = world.active().await;
     let elsewhere = fresh();

@@ -33,6 +33,7 @@ pub async fn case_m01_twenty_reports_ask_for_more_than_there_is(world: &World) {
 }
 
 /// A spent budget grants nothing more, also after the store was opened anew.
+/// H-85
 pub async fn case_m02_a_spent_budget_stays_spent(world: &World) {
     let moved = world.active().await;
     let (seq, spent) = world.spend_all(&moved).await;

@@ -15,6 +15,7 @@ use crate::contract::{Move, World};
 const ROUNDS: usize = 8;
 
 /// One token, eight callers: one is let in, the others are told that it is spent.
+/// H-23
 pub async fn one_token_is_spent_once(world: &World) {
     let moved = world.pushed().await;
     let token = world.token(moved.transfer, Operation::Activate);
@@ -40,6 +41,7 @@ pub async fn a_tokens_id_is_spent_once_in_all(world: &World) {
 }
 
 /// Two activates with a token each: one is let in, and the other's token is not spent.
+/// H-23
 pub async fn two_activates_have_one_winner(world: &World) {
     for _ in 0..ROUNDS {
         let moved = world.pushed().await;
@@ -161,6 +163,7 @@ pub async fn twenty_claims_by_one_authorization(world: &World) {
 }
 
 /// Twenty destinations for a node with room for ten: ten find a place.
+/// H-48
 pub async fn twenty_destinations_on_a_node_for_ten(world: &World) {
     let node = fresh();
     let small = world.policy.tiers[0].clone();

@@ -9,6 +9,7 @@ use crate::contract::World;
 use crate::contract::world::fresh;
 
 /// An entry joins its transfer's chain; one about no transfer joins the project's.
+/// H-12
 pub async fn an_audit_entry_joins_its_chain(world: &World) {
     let moved = world.active().await;
     let ledger = world.ledger();
@@ -38,6 +39,7 @@ pub async fn an_audit_entry_joins_its_chain(world: &World) {
 }
 
 /// A refusal leaves who, which command and the code; so many a minute, and no word of what was in it.
+/// H-14
 pub async fn refusals_are_recorded_within_bounds(world: &World) {
     let moved = world.active().await;
     for _ in 0..25 {

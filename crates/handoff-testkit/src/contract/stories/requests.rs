@@ -25,6 +25,7 @@ pub async fn the_same_request_is_answered_again(world: &World) {
 }
 
 /// Same id, another body: nothing is changed and nothing is answered in its place.
+/// H-17
 pub async fn another_body_under_a_known_id_is_a_conflict(world: &World) {
     let moved = world.fresh_move();
     let stage = world.envelope(world.stage(&moved));
@@ -40,6 +41,7 @@ pub async fn another_body_under_a_known_id_is_a_conflict(world: &World) {
 }
 
 /// A refused request is not remembered: its id may be used again, with another body too.
+/// H-18
 pub async fn a_refused_request_id_may_be_used_again(world: &World) {
     let moved = world.provisioned().await;
     let early = world.envelope(world.activate(&moved));
@@ -51,6 +53,7 @@ pub async fn a_refused_request_id_may_be_used_again(world: &World) {
 }
 
 /// An id belongs to one principal and one command.
+/// H-17
 pub async fn a_request_id_is_its_callers_and_its_commands_own(world: &World) {
     let moved = world.fresh_move();
     let stage = world.envelope(world.stage(&moved));

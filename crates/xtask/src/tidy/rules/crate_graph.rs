@@ -66,6 +66,7 @@ mod tests {
         of_repo(check, &[(&path, &format!("[package]\nname = \"{name}\"\n{sections}"))])
     }
 
+    /// H-93
     #[test]
     fn forbidden_edges_are_found() {
         for (name, dependency) in [
