@@ -163,6 +163,7 @@ async fn after_an_outage_the_holders_come_first() {
 async fn one_bad_session_does_not_keep_the_others() {
     let (world, faulty) = World::with_faults().await;
     let bad = world.stage(true).await.transfer_id;
+    world.clock.advance(1);
     let good = world.stage(true).await.transfer_id;
     faulty.spoil(bad);
     world.clock.advance(world.policy.time_to_live_ms);
