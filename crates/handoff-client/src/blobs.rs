@@ -58,7 +58,9 @@ fn size(answer: &Answer, at: &str) -> Result<Option<u64>, ClientError> {
     if answer.status == http::StatusCode::NOT_FOUND {
         return Ok(None);
     }
-    answer.check(at)?;
+    if !answer.status.is_success() {
+        return Err(answer.bare_problem(at));
+    }
     let length = answer.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     match length.and_then(|text| text.parse().ok()) {
         Some(bytes) => Ok(Some(bytes)),

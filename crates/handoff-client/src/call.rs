@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use handoff_protocol::Problem;
 use handoff_protocol::id::RequestId;
 use handoff_protocol::request;
+use handoff_protocol::{ErrorCode, Problem};
 use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -112,6 +112,23 @@ impl Answer {
             Ok(problem) => Err(ClientError::Problem(Box::new(problem))),
             Err(_) => Err(self.unreadable(at, "it is no problem document".to_owned())),
         }
+    }
+
+    /// The refusal or failure that a status says without a body, which HEAD is answered with.
+    pub(crate) fn bare_problem(&self, at: &str) -> ClientError {
+        let code = match self.status.as_u16() {
+            401 => ErrorCode::Unauthenticated,
+            403 => ErrorCode::Forbidden,
+            422 => ErrorCode::InvalidArgument,
+            429 => ErrorCode::RateLimited,
+            500 => ErrorCode::Internal,
+            // Whatever of these it was, the same call may succeed in a moment.
+            502..=504 => ErrorCode::StoreUnavailable,
+            507 => ErrorCode::StorageFull,
+            _ => return self.unreadable(at, "it is no status that this call is answered with".to_owned()),
+        };
+        let message = format!("{at} answered {} without a body", self.status);
+        ClientError::Problem(Box::new(Problem::new(code, message, "see the log of `handoff serve`")))
     }
 
     pub(crate) fn unreadable(&self, at: &str, why: String) -> ClientError {

@@ -145,3 +145,19 @@ async fn who_speaks_and_on_which_condition_stands_in_the_headers() {
     let request = script.request().await;
     assert!(request.contains("x-handoff-role: viewer") && !request.contains("x-handoff-node"), "{request}");
 }
+
+#[tokio::test]
+async fn an_answer_without_a_body_is_read_from_its_status() {
+    let there = "HTTP/1.1 200 x\r\ncontent-length: 3\r\n\r\n".to_owned();
+    let away = "HTTP/1.1 503 x\r\ncontent-length: 90\r\n\r\n".to_owned();
+    let script = Script::playing(vec![away.clone(), away, there]);
+    let digest = handoff_protocol::Digest::of(b"abc");
+    let client = script.client().retrying(Duration::from_secs(10));
+    let size = client.blob_size(digest).await.expect("it is asked again");
+    assert_eq!(size, Some(3));
+    for (status, code) in [(403, ErrorCode::Forbidden), (507, ErrorCode::StorageFull)] {
+        let script = Script::playing(vec![format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n")]);
+        let error = script.client().blob_size(digest).await.expect_err("refused");
+        assert_eq!(error.code(), Some(code));
+    }
+}

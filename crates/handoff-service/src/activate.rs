@@ -1,14 +1,15 @@
 //! Activate: lets the destination claim the session, waits for it, and says what is true.
 //!
-//! The call that spent the token withdraws its authorisation when nobody claimed in time; a repetition only
-//! looks on, so that it cannot cut short what the first one still waits for.
+//! The call that spent the token withdraws its authorisation when nobody claimed in time, whether its caller is
+//! still there or not: one task per authorisation. A repetition only looks on, so that it cannot cut short what the
+//! first one still waits for, and it ends with its caller.
 
-use handoff_core::ledger::Found;
+use handoff_core::ledger::{Found, Request};
 use handoff_core::transfer::Outcome;
 use handoff_core::{Command, Refusal};
 use handoff_protocol::document::Facts;
 use handoff_protocol::request::{self, Operation, TransferView};
-use handoff_protocol::{AuthorizationId, NanoUsd, TransferId};
+use handoff_protocol::{AuthorizationId, NanoUsd, Timestamp, TransferId};
 
 use crate::approval::Subject;
 use crate::asked::{self, Call};
@@ -17,6 +18,20 @@ use crate::error::ServiceError;
 use crate::reply;
 use crate::service::Service;
 use crate::wait::News;
+
+/// An activation that was accepted.
+struct Opened {
+    request: Request,
+    /// Where it was accepted before.
+    repeated: Option<Repeated>,
+}
+
+/// What a repetition looks at.
+struct Repeated {
+    authorization: AuthorizationId,
+    wait_ms: u64,
+    deadline: Timestamp,
+}
 
 impl Service {
     /// Lets the destination claim the session, and waits for the claim. Needs a token, or an approval.
@@ -28,8 +43,25 @@ impl Service {
         &self,
         call: &Call,
         transfer: TransferId,
-        mut body: request::Activate,
+        body: request::Activate,
     ) -> Result<TransferView, ServiceError> {
+        let (service, caller) = (self.clone(), call.clone());
+        let opened = self.detached(async move { service.open(&caller, transfer, body).await }).await?;
+        if let Some(Repeated { authorization, wait_ms, deadline }) = opened.repeated
+            && self.claimed(call, transfer, authorization, wait_ms).await?
+        {
+            return Err(ServiceError::StillOpen { transfer, deadline });
+        }
+        self.answered(call, transfer, opened.request).await
+    }
+
+    /// Spends the token and sees its authorisation to the end; of a repetition, finds what is to be looked at.
+    async fn open(
+        &self,
+        call: &Call,
+        transfer: TransferId,
+        mut body: request::Activate,
+    ) -> Result<Opened, ServiceError> {
         let wait_ms = body.wait_ms.take().unwrap_or(self.config().activate_wait_ms);
         let token = body.token.take();
         let request = asked::request(body.request_id.as_ref(), &transfer.to_string(), &body);
@@ -42,15 +74,14 @@ impl Service {
         };
         let applied = self.authorized(call, wanted, |token| Command::Activate { transfer, token }).await?;
         let authorization = reply::authorized(&applied.reply)?;
-        let open = self.claimed(call, transfer, authorization, wait_ms).await?;
-        if open && applied.replayed {
+        if applied.replayed {
             let deadline = found.transfer.open_authorization().map_or(applied.at, |open| open.deadline);
-            return Err(ServiceError::StillOpen { transfer, deadline });
+            return Ok(Opened { request, repeated: Some(Repeated { authorization, wait_ms, deadline }) });
         }
-        if open {
+        if self.claimed(call, transfer, authorization, wait_ms).await? {
             self.withdraw(call, transfer, authorization).await?;
         }
-        self.answered(call, transfer, request).await
+        Ok(Opened { request, repeated: None })
     }
 
     /// Waits until the authorisation was used, and says whether it is still open when the wait is over.

@@ -79,14 +79,23 @@ impl ApprovalBook {
         }
     }
 
-    fn open(&mut self, id: ApprovalId, subject: Subject, expires_at: Timestamp) -> Result<(), ServiceError> {
+    /// Opens it, unless the same was asked meanwhile: two approvals of one subject would be two tokens.
+    fn open(
+        &mut self,
+        id: ApprovalId,
+        subject: Subject,
+        expires_at: Timestamp,
+    ) -> Result<Option<(ApprovalId, Timestamp)>, ServiceError> {
+        if let Some(known) = self.approvals.values().find(|approval| approval.subject == subject) {
+            return Ok(Some((known.id, known.expires_at)));
+        }
         let of_transfer = |approval: &&Approval| approval.subject.transfer == subject.transfer;
         let crowded = self.approvals.values().filter(of_transfer).count() >= OPEN_PER_TRANSFER;
         if crowded || self.approvals.len() >= OPEN_AT_ONCE {
             return Err(ServiceError::TooMany { what: "approvals are open" });
         }
         self.approvals.insert(id, Approval { id, subject, answer: Answer::Open, expires_at });
-        Ok(())
+        Ok(None)
     }
 
     fn undecided(
@@ -162,6 +171,9 @@ impl Service {
     ) -> Result<ApprovalView, ServiceError> {
         let actor =
             self.permit_roles(principal, &[Role::Orchestrator, Role::Admin], "decide approvals").await?;
+        // One decision after the other, and none while a grant is being spent: each is made on what the one before
+        // it left, the rows stand in the order in which decisions count, and a confirmed no is not overtaken.
+        let _deciding = self.inner.deciding.write().await;
         let now = self.inner.ledger.now().await?;
         let mut decided = self.book().undecided(principal.project, approval, now)?.clone();
         let transfer = decided.subject.transfer;
@@ -179,14 +191,15 @@ impl Service {
             }
             (Answer::Open | Answer::Granted(_), false) => decided.answer = Answer::Declined,
         }
-        // Looked up again: it may have been used or decided while the rows were written.
+        // Looked up again: it may have run out while the rows were written.
         let mut book = self.book();
         let kept = book.undecided(principal.project, approval, now)?;
         *kept = decided;
         Ok(kept.view())
     }
 
-    /// Whether what is asked was approved; opens an approval where nobody was asked yet.
+    /// Whether what is asked was approved; opens an approval where nobody was asked yet. The caller holds
+    /// `deciding` until it has spent what it is given.
     pub(crate) async fn approved(
         &self,
         principal: &Principal,
@@ -222,7 +235,9 @@ impl Service {
     ) -> Result<(ApprovalId, Timestamp), ServiceError> {
         let (id, expires_at) =
             (ApprovalId::from(uuid::Uuid::now_v7()), now.plus_ms(self.config().approval_ttl_ms));
-        self.book().open(id, subject.clone(), expires_at)?;
+        if let Some(known) = self.book().open(id, subject.clone(), expires_at)? {
+            return Ok(known);
+        }
         let mut detail = subject.figures.clone();
         detail.insert("approval_id".to_owned(), id.to_string());
         detail.insert("operation".to_owned(), subject.operation.as_str().to_owned());
@@ -285,11 +300,22 @@ mod tests {
     }
 
     #[test]
+    fn the_same_is_asked_once() {
+        let end = Timestamp::from_unix_ms(10);
+        let mut book = ApprovalBook::default();
+        let first = ApprovalId::from_u128(1);
+        assert_eq!(book.open(first, subject(1), end).ok(), Some(None));
+        let again = book.open(ApprovalId::from_u128(2), subject(1), end.plus_ms(5));
+        assert_eq!(again.ok(), Some(Some((first, end))));
+    }
+
+    #[test]
     fn nobody_fills_the_book() {
         let end = Timestamp::from_unix_ms(10);
         let mut book = ApprovalBook::default();
         let mut open = |number: u128, transfer: u128| {
-            book.open(ApprovalId::from_u128(number), subject(transfer), end).is_ok()
+            let figures = Facts::from([("digest".to_owned(), number.to_string())]);
+            book.open(ApprovalId::from_u128(number), Subject { figures, ..subject(transfer) }, end).is_ok()
         };
         let opened = (0..20).filter(|number| open(*number, 1)).count();
         assert_eq!(opened, OPEN_PER_TRANSFER);

@@ -30,7 +30,8 @@ impl Service {
     /// Mints a transfer token. Orchestrators only. The row that says so is durable before the token is shown.
     ///
     /// # Errors
-    /// Where whoever asks may not, the transfer does not exist, or the time is too long.
+    /// Where whoever asks may not, the transfer does not exist, the tier is unknown, or the time is too
+    /// long.
     pub async fn issue_token(
         &self,
         principal: &Principal,
@@ -46,6 +47,11 @@ impl Service {
         if body.operation == Operation::Activate && (body.max_budget_usd.is_some() || body.tier.is_some()) {
             let why = "a budget and a tier bind provision_runtime only".to_owned();
             return Err(ServiceError::InvalidArgument { field: "operation", why });
+        }
+        if let Some(tier) = &body.tier
+            && self.config().policy.tier(tier).is_none()
+        {
+            return Err(Refusal::TierUnknown { tier: tier.clone() }.into());
         }
         self.found(principal.project, body.transfer_id).await?;
         let now = self.inner.ledger.now().await?;
@@ -125,6 +131,7 @@ impl Service {
         if let Some(objection) = wanted.objection.take() {
             return Err(objection);
         }
+        let _not_deciding = self.inner.deciding.read().await;
         let claims = self.approved(&call.principal, &wanted.subject).await?;
         let token = claims.id;
         let done = self.give(call, Some(wanted.request), command(claims)).await;

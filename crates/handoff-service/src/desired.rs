@@ -25,15 +25,29 @@ const BATCH: usize = 500;
 /// The longest that a poll is held: a node that polls is heard of often enough to be placed on.
 const LONGEST_POLL_MS: u64 = 30_000;
 
-/// When each node was answered last, by the store's clock.
+/// How old a node's last sign of life may be in the store before it is written again: a fraction of the minute
+/// after which it counts as silent.
+const SEEN_EVERY_MS: u64 = 10_000;
+
+/// When each node was answered last, and last written down as heard of, by the store's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Answered {
     at: Mutex<HashMap<NodeId, Timestamp>>,
+    seen: Mutex<HashMap<NodeId, Timestamp>>,
 }
 
 impl Answered {
     fn last(&self, node: NodeId) -> Option<Timestamp> {
         self.at.lock().unwrap_or_else(PoisonError::into_inner).get(&node).copied()
+    }
+
+    fn was_seen(&self, node: NodeId, now: Timestamp) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(&node).is_some_and(|at| now < at.plus_ms(SEEN_EVERY_MS))
+    }
+
+    fn note_seen(&self, node: NodeId, at: Timestamp) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(node, at);
     }
 
     fn note(&self, node: NodeId, at: Timestamp) {
@@ -53,7 +67,7 @@ impl Service {
         query: DesiredQuery,
     ) -> Result<Desired, ServiceError> {
         self.speaks_for(principal, node).await?;
-        self.inner.ledger.see_node(node).await?;
+        self.note_seen(node).await?;
         let mut watch = self.watch(query.wait_s.unwrap_or(0).saturating_mul(1000).min(LONGEST_POLL_MS));
         loop {
             let revision = watch.revision();
@@ -77,6 +91,19 @@ impl Service {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Writes down that the node was heard of, unless that was done just now: a poll is answered on every change,
+    /// and a durable write for each answer would be most of what the store does.
+    async fn note_seen(&self, node: NodeId) -> Result<(), ServiceError> {
+        let now = self.inner.ledger.now().await?;
+        if self.inner.answered.was_seen(node, now) {
+            return Ok(());
+        }
+        // Where it cannot be written, nobody may be given up for not having been heard of.
+        self.inner.ledger.see_node(node).await.inspect_err(|error| self.inner.serving.failed(error))?;
+        self.inner.answered.note_seen(node, now);
+        Ok(())
     }
 
     async fn assigned(&self, principal: &Principal, node: NodeId) -> Result<Vec<Found>, ServiceError> {

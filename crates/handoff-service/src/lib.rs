@@ -5,7 +5,8 @@
 //! gives one command to the ledger, waits where the use-case waits, and answers with a view.
 //!
 //! Where to look: one file per command or family; `authorize` and `approval` for what lets provision and
-//! activate happen; `wait` for all waiting; `reaper` for what ends because time passes.
+//! activate happen; `wait` for all waiting; `reaper` for what ends because time passes, `serving`
+//! for when that is held against nobody.
 
 pub mod access;
 mod activate;
@@ -24,6 +25,7 @@ mod reaper;
 mod receipt;
 mod reply;
 mod service;
+mod serving;
 mod session;
 mod snapshot;
 mod stage;

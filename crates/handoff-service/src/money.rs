@@ -57,9 +57,11 @@ impl Service {
         words::check_some("reason", &body.reason)?;
         let command = Command::WriteOff { transfer, epoch: Epoch(body.epoch) };
         let request = asked::request(body.request_id.as_ref(), &transfer.to_string(), &body);
-        let view = self.change(call, transfer, request, command).await?;
-        self.record_reason(call, Some(transfer), CommandKind::WriteOff, &body.reason).await?;
-        Ok(view)
+        let replayed = self.give(call, Some(request.clone()), command).await?.replayed;
+        if !replayed {
+            self.record_reason(call, Some(transfer), CommandKind::WriteOff, &body.reason).await?;
+        }
+        self.answered(call, transfer, request).await
     }
 
     /// Ends a transfer.

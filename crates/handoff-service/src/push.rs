@@ -26,7 +26,9 @@ impl Service {
         let request = asked::request(body.request_id.as_ref(), &transfer.to_string(), &body);
         let command = Command::Push { transfer, checksum: body.checksum };
         let mut watch = self.watch(wait_ms);
-        self.give(call, Some(request.clone()), command).await?;
+        // Only the command goes on when the caller is gone; waiting for nobody would cost for as long as it takes.
+        let (service, caller, given) = (self.clone(), call.clone(), request.clone());
+        self.detached(async move { service.give(&caller, Some(given), command).await }).await?;
         let mut pushed = None;
         loop {
             let found = self.found(call.principal.project, transfer).await?.transfer;

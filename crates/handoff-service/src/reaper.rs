@@ -8,19 +8,26 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use handoff_core::grid::CommandKind;
 use handoff_core::ledger::{Filter, Found};
 use handoff_core::transfer::EndReason;
 use handoff_core::{Command, Role};
-use handoff_protocol::request::Reaped;
-use handoff_protocol::{NodeId, Status, Timestamp};
+use handoff_protocol::document::Facts;
+use handoff_protocol::request::{Reaped, Reasoned};
+use handoff_protocol::{NodeId, Status, Timestamp, TransferId};
+use tokio::time::Instant;
 
 use crate::access::Principal;
 use crate::error::ServiceError;
 use crate::service::Service;
-use crate::wait::News;
+use crate::serving::BEAT;
+use crate::wait::{News, Watch};
+use crate::words;
 
-/// After a change, this long is waited for others before everything is looked at again.
-const SETTLE: Duration = Duration::from_millis(50);
+/// After a change, at most so long is waited for others before everything is looked at again.
+const LONGEST_SETTLE_MS: u64 = 2_000;
+/// And at least so long.
+const SHORTEST_SETTLE_MS: u64 = 50;
 /// A round that failed is repeated after so long.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -31,6 +38,7 @@ type Seen = BTreeMap<NodeId, Timestamp>;
 #[derive(Debug)]
 struct Due {
     at: Timestamp,
+    transfer: TransferId,
     command: Command,
     counted: fn(&mut Reaped) -> &mut u64,
 }
@@ -40,59 +48,87 @@ impl Service {
     ///
     /// # Errors
     /// Where whoever asks may not, or the ledger does not answer.
-    pub async fn reap(&self, principal: &Principal) -> Result<Reaped, ServiceError> {
-        self.permit_roles(principal, &[Role::Orchestrator, Role::Admin], "reap").await?;
-        Ok(self.reap_once().await?.0)
+    pub async fn reap(&self, principal: &Principal, body: Reasoned) -> Result<Reaped, ServiceError> {
+        let actor = self.permit_roles(principal, &[Role::Orchestrator, Role::Admin], "reap").await?;
+        let reason = body.reason.unwrap_or_default();
+        words::check("reason", &reason)?;
+        let reaped = self.reap_once().await?.0;
+        if !reason.is_empty() {
+            let detail =
+                Facts::from([("command".to_owned(), "reap".to_owned()), ("reason".to_owned(), reason)]);
+            self.inner.recorder.record(principal, actor, None, "reason_given", detail).await?;
+        }
+        Ok(reaped)
     }
 
-    /// One round, and when the next thing falls due: milliseconds from now, if anything does.
+    /// One round, and when the next thing falls due: milliseconds from now, if anything does. Something that fails
+    /// does not keep the rest from being done; the round counts as failed afterwards.
     async fn reap_once(&self) -> Result<(Reaped, Option<u64>), ServiceError> {
         let project = self.config().project;
-        let unclosed = Filter { unclosed: true, ..Filter::default() };
-        let found = self.all_transfers(project, unclosed).await?;
-        let nodes = self.inner.ledger.nodes(project).await?;
-        let seen: Seen = nodes.iter().map(|node| (node.id, node.seen_at)).collect();
-        let now = self.inner.ledger.now().await?;
-        let mut dues: Vec<Due> = found.iter().flat_map(|found| self.dues(found, &seen)).collect();
+        let serving = &self.inner.serving;
+        let (mut dues, now) = self.look().await.inspect_err(|_| serving.broke())?;
         dues.sort_by_key(|due| due.at);
         let next = dues.iter().map(|due| due.at).find(|at| *at > now).map(|at| at.ms_since(now));
-        let mut reaped = Reaped::default();
+        let (mut reaped, mut failed) = (Reaped::default(), None);
         for due in dues.into_iter().filter(|due| due.at <= now) {
             let kind = due.command.kind();
+            if kind == CommandKind::Reassign && serving.is_broken() {
+                continue;
+            }
             match self.give_own(project, due.command).await {
                 Ok(_) => *(due.counted)(&mut reaped) += 1,
                 Err(error) if error.refusal().is_some() => {
                     tracing::debug!(%kind, %error, "something else came first");
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    tracing::error!(%kind, transfer = %due.transfer, %error, "what was due could not be done");
+                    failed.get_or_insert(error);
+                }
             }
         }
-        Ok((reaped, next))
+        if reaped != Reaped::default() {
+            tracing::info!(?reaped, "reaped");
+        }
+        failed.map_or(Ok((reaped, next)), Err)
     }
 
-    fn dues(&self, found: &Found, seen: &Seen) -> Vec<Due> {
+    /// Everything that will fall due, and the time by which it was looked at.
+    async fn look(&self) -> Result<(Vec<Due>, Timestamp), ServiceError> {
+        let project = self.config().project;
+        let unclosed = Filter { unclosed: true, ..Filter::default() };
+        let found = self.all_transfers(project, unclosed).await?;
+        let nodes = self.inner.ledger.nodes(project).await?;
+        let seen: Seen = nodes.iter().map(|node| (node.id, node.seen_at)).collect();
+        let was_broken = self.inner.serving.take_break();
+        let now = self.inner.ledger.now().await?;
+        let serving_since = self.inner.serving.unbroken_since(was_broken, now);
+        Ok((found.iter().flat_map(|found| self.dues(found, &seen, serving_since)).collect(), now))
+    }
+
+    fn dues(&self, found: &Found, seen: &Seen, serving_since: Timestamp) -> Vec<Due> {
         let transfer = &found.transfer;
         let id = transfer.id;
+        let due = |at, command, counted| Due { at, transfer: id, command, counted };
         let mut dues = Vec::new();
         if let Some(open) = transfer.open_authorization() {
             let command = Command::Withdraw { transfer: id, authorization: open.id };
-            dues.push(Due { at: open.deadline, command, counted: |reaped| &mut reaped.withdrawn });
+            dues.push(due(open.deadline, command, |reaped| &mut reaped.withdrawn));
         } else if transfer.status.is_pending() {
             let command = Command::Expire { transfer: id };
-            dues.push(Due { at: transfer.expires_at, command, counted: |reaped| &mut reaped.expired });
+            dues.push(due(transfer.expires_at, command, |reaped| &mut reaped.expired));
         }
         if let (Status::Insolvent, Some(at)) = (transfer.status, transfer.grace_until) {
             let reason = EndReason::GracePeriodExpired;
             let command = Command::Terminate { transfer: id, reason };
-            dues.push(Due { at, command, counted: |reaped| &mut reaped.terminated });
+            dues.push(due(at, command, |reaped| &mut reaped.terminated));
         }
-        dues.extend(self.reassignment(found, seen));
+        dues.extend(self.reassignment(found, seen, serving_since));
         dues
     }
 
     /// A transfer that nobody can have been running for long: its lease is over, or, before it was active, its
     /// node is silent. With one node there is no other place to go.
-    fn reassignment(&self, found: &Found, seen: &Seen) -> Option<Due> {
+    fn reassignment(&self, found: &Found, seen: &Seen, serving_since: Timestamp) -> Option<Due> {
         let transfer = &found.transfer;
         let silent_since = match transfer.status {
             Status::Active | Status::Insolvent if transfer.resting => None,
@@ -103,35 +139,65 @@ impl Service {
             }
             Status::Staged | Status::Terminated | Status::Expired => None,
         };
-        let serving_since = self.inner.serving_since;
         let at = silent_since?.max(serving_since).plus_ms(self.config().policy.reassign_after_ms);
         let command = Command::Reassign { transfer: transfer.id, serving_since };
-        (seen.len() > 1).then_some(Due { at, command, counted: |reaped| &mut reaped.reassigned })
+        let counted: fn(&mut Reaped) -> &mut u64 = |reaped| &mut reaped.reassigned;
+        (seen.len() > 1).then_some(Due { at, transfer: transfer.id, command, counted })
     }
 
-    /// Makes rounds until the control plane stops: when something falls due, after every change, and at the
+    /// Makes rounds until the control plane stops: when something falls due, some time after a change, and at the
     /// latest after the operator's interval.
     pub async fn reap_forever(&self) {
         let interval = Duration::from_millis(self.config().reap_interval_ms);
         loop {
             let mut watch = self.watch(self.config().reap_interval_ms);
-            let pause = match self.reap_once().await {
-                Ok((reaped, next)) => {
-                    if reaped != Reaped::default() {
-                        tracing::info!(?reaped, "reaped");
-                    }
-                    next.map_or(interval, |ms| interval.min(Duration::from_millis(ms)))
-                }
+            let mut due = Instant::now();
+            due += match self.reap_once().await {
+                Ok((_, next)) => next.map_or(interval, |ms| interval.min(Duration::from_millis(ms))),
                 Err(error) => {
                     tracing::warn!(%error, "a round of the reaper failed");
                     AFTER_FAILURE
                 }
             };
-            match watch.news_within(pause).await {
-                Ok(News::Changed) => tokio::time::sleep(SETTLE).await,
-                Ok(News::TimeOver) => {}
-                Err(_) => return,
+            if !self.rest_until(due, &mut watch).await {
+                return;
             }
         }
+    }
+
+    /// Waits until something falls due or has changed, in beats; false when the control plane stops.
+    async fn rest_until(&self, mut due: Instant, watch: &mut Watch) -> bool {
+        let mut changed = false;
+        loop {
+            self.inner.serving.beat();
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            let waited = if changed {
+                watch.pause(left.min(BEAT)).await
+            } else {
+                watch.news_within(left.min(BEAT)).await
+            };
+            match waited {
+                // What a change brings is due no earlier than the shortest of all terms, so that a busy store is
+                // not read again for every commit.
+                Ok(News::Changed) => {
+                    changed = true;
+                    due = due.min(Instant::now() + self.settle());
+                }
+                Ok(News::TimeOver) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Half of the shortest time after which anything that a command brings can fall due.
+    fn settle(&self) -> Duration {
+        let policy = &self.config().policy;
+        let terms =
+            [policy.authorization_ms, policy.time_to_live_ms, policy.grace_ms, policy.reassign_after_ms];
+        let shortest = terms.into_iter().min().unwrap_or(LONGEST_SETTLE_MS);
+        Duration::from_millis((shortest / 2).clamp(SHORTEST_SETTLE_MS, LONGEST_SETTLE_MS))
     }
 }

@@ -7,7 +7,8 @@ use handoff_core::grid::CommandKind;
 use handoff_core::ledger::{Applied, Envelope, Found, Ledger, LedgerError, Request};
 use handoff_core::{Actor, Command, Refusal, Role};
 use handoff_protocol::port::BlobStore;
-use handoff_protocol::{ProjectId, SessionId, Timestamp, TransferId};
+use handoff_protocol::{ProjectId, SessionId, TransferId};
+use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -18,6 +19,7 @@ use crate::audit::Recorder;
 use crate::config::ServiceConfig;
 use crate::desired::Answered;
 use crate::error::ServiceError;
+use crate::serving::Serving;
 use crate::wait::Watch;
 
 /// The use-cases. Cheap to clone; all clones are the same service.
@@ -33,14 +35,15 @@ pub(crate) struct Inner {
     pub(crate) approvals: Mutex<ApprovalBook>,
     pub(crate) recorder: Recorder,
     pub(crate) answered: Answered,
-    pub(crate) serving_since: Timestamp,
+    pub(crate) serving: Serving,
+    pub(crate) deciding: RwLock<()>,
     stopping: CancellationToken,
     tasks: TaskTracker,
 }
 
 impl Service {
     /// A service over these ports. Reads the store's time: nodes are given up only after a stretch of service
-    /// that begins here.
+    /// that begins here, and anew after every break.
     ///
     /// # Errors
     /// Where the ledger does not answer.
@@ -50,7 +53,7 @@ impl Service {
         config: ServiceConfig,
         stopping: CancellationToken,
     ) -> Result<Self, ServiceError> {
-        let serving_since = ledger.now().await?;
+        let serving = Serving::since(ledger.now().await?);
         let inner = Inner {
             recorder: Recorder::new(Arc::clone(&ledger)),
             ledger,
@@ -58,7 +61,8 @@ impl Service {
             config,
             approvals: Mutex::default(),
             answered: Answered::default(),
-            serving_since,
+            serving,
+            deciding: RwLock::default(),
             stopping,
             tasks: TaskTracker::new(),
         };
@@ -142,9 +146,8 @@ impl Service {
     /// Applies one command.
     pub(crate) async fn apply(&self, envelope: Envelope) -> Result<Applied, LedgerError> {
         let mut answers = self.inner.ledger.apply(vec![envelope]).await;
-        answers
-            .pop()
-            .unwrap_or_else(|| Err(LedgerError::Broken { what: "the ledger answered no command".to_owned() }))
+        let none = || Err(LedgerError::Broken { what: "the ledger answered no command".to_owned() });
+        answers.pop().unwrap_or_else(none).inspect_err(|error| self.inner.serving.failed(error))
     }
 
     /// Applies one command that a principal gives.

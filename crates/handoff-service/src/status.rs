@@ -1,13 +1,13 @@
 //! Asking how things are, and the answer to a command on a transfer.
 
-use handoff_core::ledger::{Filter, Request};
-use handoff_core::{Command, Role};
+use handoff_core::ledger::{Filter, Found, Request};
+use handoff_core::{Command, Refusal, Role};
 use handoff_protocol::listing::{
     EventPage, EventQuery, NodePage, SessionPage, SessionQuery, TierPage, TransferPage, TransferQuery,
     ViewQuery,
 };
 use handoff_protocol::request::{EventView, SessionView, TransferView};
-use handoff_protocol::{ProjectId, SessionId, Status, TransferId};
+use handoff_protocol::{NodeId, ProjectId, SessionId, Status, TransferId};
 
 use crate::access::Principal;
 use crate::asked::Call;
@@ -20,7 +20,9 @@ use crate::wait::News;
 const PAGE: usize = 100;
 /// Rows of a page at the most.
 const LARGEST_PAGE: usize = 1000;
-/// Whoever is known may look; a node too.
+/// Who may look at everything of the project.
+const PEOPLE: [Role; 5] = [Role::Viewer, Role::Caller, Role::Source, Role::Orchestrator, Role::Admin];
+/// Whoever is known may look; a node too, at what is its own.
 const LOOK: [Role; 6] =
     [Role::Viewer, Role::Caller, Role::Source, Role::Orchestrator, Role::Admin, Role::Node];
 
@@ -48,21 +50,35 @@ impl Service {
         transfer: TransferId,
         request: Request,
     ) -> Result<TransferView, ServiceError> {
-        let mut view = self.view(call.principal.project, transfer, 0, PAGE).await?;
+        let mut view = self.view(&call.principal, transfer, 0, PAGE).await?;
         view.request_id = Some(request.id);
         Ok(view)
     }
 
     async fn view(
         &self,
-        project: ProjectId,
+        principal: &Principal,
         transfer: TransferId,
         after: u64,
         limit: usize,
     ) -> Result<TransferView, ServiceError> {
-        let found = self.found(project, transfer).await?;
-        let (events, next_cursor) = self.event_page(project, transfer, after, limit).await?;
+        let found = self.found_by(principal, transfer).await?;
+        let (events, next_cursor) = self.event_page(principal.project, transfer, after, limit).await?;
         Ok(view::transfer(&found, events, next_cursor))
+    }
+
+    /// A transfer that this one may see. A node sees what it has, or had and is not yet proved rid of.
+    async fn found_by(&self, principal: &Principal, transfer: TransferId) -> Result<Found, ServiceError> {
+        let found = self.found(principal.project, transfer).await?;
+        let is_of = |node: NodeId| {
+            let present = found.transfer.assignment.is_some_and(|assignment| assignment.node == node);
+            present || found.transfer.former_assignments.values().any(|former| *former == node)
+        };
+        if principal.node().is_none_or(is_of) {
+            Ok(found)
+        } else {
+            Err(Refusal::NoTransfer { transfer }.into())
+        }
     }
 
     async fn event_page(
@@ -93,7 +109,7 @@ impl Service {
         let mut watch = self.watch(query.wait_s.unwrap_or(0).saturating_mul(1000));
         loop {
             let (after, limit) = (query.after.unwrap_or(0), page(query.limit));
-            let view = self.view(principal.project, transfer, after, limit).await?;
+            let view = self.view(principal, transfer, after, limit).await?;
             let newer = query.newer_than.is_none_or(|version| view.version > version);
             if newer || watch.news().await? == News::TimeOver {
                 return Ok(view);
@@ -112,7 +128,7 @@ impl Service {
         query: EventQuery,
     ) -> Result<EventPage, ServiceError> {
         self.permit_roles(principal, &LOOK, "look").await?;
-        self.found(principal.project, transfer).await?;
+        self.found_by(principal, transfer).await?;
         let mut watch = self.watch(query.wait_s.unwrap_or(0).saturating_mul(1000));
         loop {
             let (after, limit) = (query.after.unwrap_or(0), page(query.limit));
@@ -137,7 +153,7 @@ impl Service {
         let filter = Filter {
             statuses: statuses(query.status.as_deref())?,
             session: query.session_id,
-            node: None,
+            node: principal.node(),
             unclosed: query.unclosed,
             before: query.before,
             limit: limit + 1,
@@ -160,6 +176,13 @@ impl Service {
         session: SessionId,
     ) -> Result<SessionView, ServiceError> {
         self.permit_roles(principal, &LOOK, "look").await?;
+        if principal.node().is_some() {
+            let own =
+                Filter { session: Some(session), node: principal.node(), limit: 1, ..Filter::default() };
+            if self.inner.ledger.transfers(principal.project, &own).await?.is_empty() {
+                return Err(Refusal::NoSession { session }.into());
+            }
+        }
         Ok(view::session(&self.found_session(principal.project, session).await?))
     }
 
@@ -172,7 +195,7 @@ impl Service {
         principal: &Principal,
         query: SessionQuery,
     ) -> Result<SessionPage, ServiceError> {
-        self.permit_roles(principal, &LOOK, "look").await?;
+        self.permit_roles(principal, &PEOPLE, "list sessions").await?;
         let limit = page(query.limit);
         let mut found = self.inner.ledger.sessions(principal.project, query.before, limit + 1).await?;
         let more = found.len() > limit;
@@ -190,7 +213,7 @@ impl Service {
         Ok(TierPage { tiers: self.config().policy.tiers.clone() })
     }
 
-    /// All nodes, and what they have left.
+    /// All nodes, and what they have left; a node sees itself.
     ///
     /// # Errors
     /// Where the ledger does not answer.
@@ -198,6 +221,7 @@ impl Service {
         self.permit_roles(principal, &LOOK, "look").await?;
         let rooms = self.inner.ledger.rooms(principal.project).await?;
         let mut records = self.inner.ledger.nodes(principal.project).await?;
+        records.retain(|record| principal.node().is_none_or(|node| node == record.id));
         records.sort_by_key(|record| record.id);
         let view = |record: handoff_core::ledger::NodeRecord| {
             let room = rooms.get(&record.id);
@@ -212,7 +236,7 @@ fn statuses(words: Option<&str>) -> Result<Vec<Status>, ServiceError> {
     let parse = |word: &str| {
         Status::parse(word).ok_or_else(|| ServiceError::InvalidArgument {
             field: "status",
-            why: format!("'{}' is none of the seven", word.chars().take(40).collect::<String>()),
+            why: "a word is none of the seven".to_owned(),
         })
     };
     words.map(parse).collect()

@@ -51,6 +51,18 @@ impl Watch {
         self.news_before(self.until.min(Instant::now() + earlier)).await
     }
 
+    /// Waits for so long, whatever changes meanwhile.
+    ///
+    /// # Errors
+    /// [`ServiceError::Stopping`] when the control plane goes down first.
+    pub(crate) async fn pause(&self, length: Duration) -> Result<News, ServiceError> {
+        tokio::select! {
+            biased;
+            () = self.stopping.cancelled() => Err(ServiceError::Stopping),
+            () = tokio::time::sleep(length) => Ok(News::TimeOver),
+        }
+    }
+
     /// Whether the whole time is over.
     pub(crate) fn is_over(&self) -> bool {
         Instant::now() >= self.until

@@ -1,40 +1,19 @@
 //! Snapshot bytes: `HEAD`, `GET` with ranges, `PUT`. A digest names its bytes for ever, so answers may be kept.
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use handoff_protocol::limits::BLOB_BYTES;
+use handoff_protocol::port::BlobError;
 use handoff_protocol::{Digest, ErrorCode};
 use handoff_service::{Role, Service};
 use http::{HeaderMap, StatusCode, header};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::blob_memory::{self, BlobMemory, Held};
 use super::caller::Caller;
 use super::document::{self, Id};
 use super::problem::Failure;
-
-/// Blobs that are held in memory at once; others wait for their turn.
-const AT_ONCE: usize = 4;
-
-/// Bounds the memory that blobs on their way take.
-#[derive(Clone)]
-pub(super) struct Turns(Arc<Semaphore>);
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_ONCE)))
-    }
-}
-
-impl Turns {
-    async fn next(&self) -> Result<SemaphorePermit<'_>, Failure> {
-        let closed =
-            |_| Failure::new(ErrorCode::StoreUnavailable, "the control plane is stopping", "ask again");
-        self.0.acquire().await.map_err(closed)
-    }
-}
 
 /// Session content: not for viewers.
 const CONTENT: [Role; 5] = [Role::Source, Role::Caller, Role::Orchestrator, Role::Admin, Role::Node];
@@ -54,31 +33,40 @@ pub(super) async fn head(
 ) -> Result<Response, Failure> {
     check(&service, &caller).await?;
     let size = service.blobs().size(digest).await.map_err(failed)?;
-    let size = size.ok_or_else(|| failed(handoff_protocol::port::BlobError::NotFound(digest)))?;
+    let size = size.ok_or_else(|| failed(BlobError::NotFound(digest)))?;
     Ok(([(header::CONTENT_LENGTH, size.to_string())], ()).into_response())
 }
 
 pub(super) async fn get(
     State(service): State<Service>,
-    Extension(turns): Extension<Turns>,
+    Extension(memory): Extension<BlobMemory>,
     caller: Caller,
     Id(digest): Id<Digest>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     check(&service, &caller).await?;
-    let _turn = turns.next().await?;
-    let bytes = bytes::Bytes::from(service.blobs().get(digest).await.map_err(failed)?);
+    let size = service.blobs().size(digest).await.map_err(failed)?;
+    let size = size.ok_or_else(|| failed(BlobError::NotFound(digest)))?;
+    let held = memory.for_answer(size).await?;
+    let bytes = Bytes::from(service.blobs().get(digest).await.map_err(failed)?);
     let whole = bytes.len();
     let common = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::ACCEPT_RANGES, "bytes".to_owned()),
         (header::ETAG, format!("\"{digest}\"")),
     ];
-    let Some(range) = headers.get(header::RANGE) else { return Ok((common, bytes).into_response()) };
+    let Some(range) = headers.get(header::RANGE) else {
+        let length = [(header::CONTENT_LENGTH, whole.to_string())];
+        return Ok((common, length, blob_memory::answer(bytes, held)).into_response());
+    };
     match range.to_str().ok().and_then(|text| Range::parse(text, whole)) {
         Some(Range { first, end }) => {
-            let range = [(header::CONTENT_RANGE, format!("bytes {first}-{}/{whole}", end - 1))];
-            Ok((StatusCode::PARTIAL_CONTENT, common, range, bytes.slice(first..end)).into_response())
+            let range = [
+                (header::CONTENT_RANGE, format!("bytes {first}-{}/{whole}", end - 1)),
+                (header::CONTENT_LENGTH, (end - first).to_string()),
+            ];
+            let body = blob_memory::answer(bytes.slice(first..end), held);
+            Ok((StatusCode::PARTIAL_CONTENT, common, range, body).into_response())
         }
         None => Err(Failure::new(
             ErrorCode::InvalidArgument,
@@ -90,20 +78,21 @@ pub(super) async fn get(
 
 pub(super) async fn put(
     State(service): State<Service>,
-    Extension(turns): Extension<Turns>,
+    Extension(memory): Extension<BlobMemory>,
     caller: Caller,
     Id(digest): Id<Digest>,
     request: Request,
 ) -> Result<StatusCode, Failure> {
     check(&service, &caller).await?;
-    let _turn = turns.next().await?;
     let most = usize::try_from(BLOB_BYTES).unwrap_or(usize::MAX);
-    let bytes = document::body(request, most).await?;
-    service.blobs().put(digest, bytes.into()).await.map_err(failed)?;
+    let mut held = Held::default();
+    let bytes = document::arriving(request, most, Some((&memory, &mut held))).await?;
+    service.blobs().put(digest, bytes).await.map_err(failed)?;
+    drop(held);
     Ok(StatusCode::CREATED)
 }
 
-fn failed(error: handoff_protocol::port::BlobError) -> Failure {
+fn failed(error: BlobError) -> Failure {
     handoff_service::ServiceError::from(error).into()
 }
 

@@ -71,7 +71,7 @@ fn wanted(headers: &HeaderMap) -> Result<Wanted, Failure> {
         None => None,
     };
     let node = match text(headers, header::NODE)? {
-        Some(id) => Some(id.parse::<NodeId>().map_err(|error| wrong(&format!("x-handoff-node: {error}")))?),
+        Some(id) => Some(id.parse::<NodeId>().map_err(|_| wrong("x-handoff-node is no node's id"))?),
         None => None,
     };
     match (role, node) {

@@ -14,6 +14,8 @@ use http::{HeaderMap, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
+use super::blob_memory::{BlobMemory, Held};
+use super::misfit::{self, Misfit};
 use super::problem::Failure;
 
 /// How long a body may take to arrive.
@@ -38,7 +40,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Document<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
         let bytes = json_body(request).await?;
-        json::check(&bytes).map_err(|error| invalid(&error.to_string()))?;
+        json::check(&bytes).map_err(|error| invalid(&unfit(&error)))?;
         parse(&bytes).map(Self)
     }
 }
@@ -51,9 +53,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for WithInput<T> {
         // What is deeper than any input may be is refused as the input would be: one limit, one code.
         json::check_around(&bytes, AROUND_INPUT).map_err(|error| match error {
             InvalidJson::TooDeep { .. } => {
-                Failure::new(ErrorCode::SnapshotInvalid, error.to_string(), "nest the input less deeply")
+                Failure::new(ErrorCode::SnapshotInvalid, unfit(&error), "nest the input less deeply")
             }
-            InvalidJson::DuplicateKey { .. } | InvalidJson::Syntax { .. } => invalid(&error.to_string()),
+            InvalidJson::DuplicateKey { .. } | InvalidJson::Syntax { .. } => invalid(&unfit(&error)),
         })?;
         parse(&bytes).map(Self)
     }
@@ -64,45 +66,83 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
         let query = Query::<T>::try_from_uri(&parts.uri);
-        query
-            .map(|Query(query)| Self(query))
-            .map_err(|error| invalid(&format!("the query: {}", error.body_text())))
+        query.map(|Query(query)| Self(query)).map_err(|_| {
+            let fields = misfit::known_fields::<T>();
+            invalid(&format!(
+                "a word of the query is unknown, twice there or not possible; it takes: {fields}"
+            ))
+        })
     }
 }
 
 impl<S: Send + Sync, T> FromRequestParts<S> for Id<T>
 where
-    T: std::str::FromStr<Err: std::fmt::Display> + Send,
+    T: std::str::FromStr + Send,
 {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        let Path(text) = path.map_err(|error| invalid(&format!("the path: {}", error.body_text())))?;
-        text.parse().map(Self).map_err(|error| invalid(&format!("the path: {error}")))
+        let Path(text) = path.map_err(|_| invalid("the path is not plain text"))?;
+        let malformed = |_| {
+            invalid(
+                "the path names no id of the kind that belongs there: a prefix, _ and 26 characters of 0-9 a-z without \
+                 i, l, o, u; or, of a blob, 'sha256:' and 64 digits of 0-9 a-f",
+            )
+        };
+        text.parse().map(Self).map_err(malformed)
     }
 }
 
 /// A body of at most so many bytes, whatever it is.
 pub(crate) async fn body(request: Request, most: usize) -> Result<Bytes, Failure> {
+    arriving(request, most, None).await.map(Bytes::from)
+}
+
+/// The same, and what arrives is accounted for as it does.
+pub(super) async fn arriving(
+    request: Request,
+    most: usize,
+    account: Option<(&BlobMemory, &mut Held)>,
+) -> Result<Vec<u8>, Failure> {
     let too_large = || {
         let message = format!("the body is larger than {most} bytes");
         Failure::new(ErrorCode::PayloadTooLarge, message, "send less, or upload blobs and name their digest")
     };
     let (parts, body) = request.into_parts();
-    if declared(&parts.headers).is_some_and(|bytes| bytes > most as u64) {
+    let declared = declared(&parts.headers).unwrap_or(0);
+    if declared > most as u64 {
         return Err(too_large());
     }
-    match tokio::time::timeout(ARRIVAL, read(body, most)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => Err(invalid(&format!("the body broke off: {error}"))),
+    // Room that was only announced costs nothing before something is written to it.
+    let bytes = Vec::with_capacity(usize::try_from(declared).unwrap_or(0));
+    match tokio::time::timeout(ARRIVAL, read(Limited::new(body, most), bytes, account)).await {
+        Ok(Ok(Ok(bytes))) => Ok(bytes),
+        Ok(Ok(Err(error))) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Ok(Err(_))) => Err(invalid("the body broke off")),
+        Ok(Err(failure)) => Err(failure),
         Err(_) => Err(invalid("the body did not arrive within a minute")),
     }
 }
 
-async fn read(body: Body, most: usize) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
-    Ok(Limited::new(body, most).collect().await?.to_bytes())
+type Broken = Box<dyn std::error::Error + Send + Sync>;
+
+async fn read(
+    mut body: Limited<Body>,
+    mut bytes: Vec<u8>,
+    mut account: Option<(&BlobMemory, &mut Held)>,
+) -> Result<Result<Vec<u8>, Broken>, Failure> {
+    while let Some(frame) = body.frame().await {
+        let data = match frame {
+            Ok(frame) => frame.into_data().unwrap_or_default(),
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Some((memory, held)) = &mut account {
+            memory.more(held, data.len()).await?;
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(Ok(bytes))
 }
 
 fn declared(headers: &HeaderMap) -> Option<u64> {
@@ -129,35 +169,29 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
         return Err(invalid("the body is not a JSON object"));
     }
     serde_json::from_slice(bytes).map_err(|error| {
-        let text = error.to_string();
-        // The amount type marks its own refusals, because a parser's error has no code.
-        match text.split_once("invalid_amount: ") {
-            Some((before, after)) => {
-                let message = shortened(&format!("{before}{after}"));
-                Failure::new(
-                    ErrorCode::InvalidAmount,
-                    message,
-                    "write an amount as a string, such as \"4.50\"",
-                )
-            }
-            None => invalid(&text),
+        let Misfit { message, is_amount } = misfit::of::<T>(bytes, &error);
+        if is_amount {
+            let hint = "write an amount as a string, such as \"4.50\"";
+            Failure::new(ErrorCode::InvalidAmount, message, hint)
+        } else {
+            invalid(&message)
         }
     })
 }
 
-fn invalid(message: &str) -> Failure {
-    let hint = "correct the request; docs/protocol.md lists the fields of every command";
-    Failure::new(ErrorCode::InvalidArgument, shortened(message), hint)
+/// What a scan found. A key that stands twice is not named: it may be a session's content.
+fn unfit(error: &InvalidJson) -> String {
+    match error {
+        InvalidJson::DuplicateKey { at, .. } => {
+            format!("a key stands twice in one object, again at byte {at}")
+        }
+        InvalidJson::TooDeep { .. } | InvalidJson::Syntax { .. } => error.to_string(),
+    }
 }
 
-/// An error may repeat what was sent; it repeats no more than tells which part is meant.
-fn shortened(message: &str) -> String {
-    const CHARACTERS: usize = 240;
-    if message.chars().count() <= CHARACTERS {
-        return message.to_owned();
-    }
-    let start: String = message.chars().take(CHARACTERS).collect();
-    format!("{start}…")
+fn invalid(message: &str) -> Failure {
+    let hint = "correct the request; docs/protocol.md lists the fields of every command";
+    Failure::new(ErrorCode::InvalidArgument, message, hint)
 }
 
 #[cfg(test)]
@@ -234,10 +268,18 @@ mod tests {
 
     /// H-15
     #[tokio::test]
-    async fn an_error_repeats_no_more_than_it_must() {
-        let body = format!(r#"{{"budget_usd":"1","{}":1}}"#, "x".repeat(5000));
-        let request = Request::builder().body(Body::from(body)).expect("a request");
-        let refused = Document::<Raise>::from_request(request, &()).await.err().expect("refused");
-        assert!(refused.problem().message.len() < 300);
+    async fn an_error_repeats_nothing_that_was_sent() {
+        let long = "canary".repeat(1000);
+        for body in [
+            format!(r#"{{"budget_usd":"1","{long}":1}}"#),
+            format!(r#"{{"budget_usd":"{long}"}}"#),
+            format!(r#"{{"budget_usd":"1","{long}":1,"{long}":1}}"#),
+            format!(r#"{{"budget_usd":"1"}} {long}"#),
+        ] {
+            let request = Request::builder().body(Body::from(body)).expect("a request");
+            let refused = Document::<Raise>::from_request(request, &()).await.err().expect("refused");
+            let message = &refused.problem().message;
+            assert!(!message.contains("canary") && message.len() < 300, "{message}");
+        }
     }
 }

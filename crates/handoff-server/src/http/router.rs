@@ -10,6 +10,7 @@ use handoff_protocol::ErrorCode;
 use handoff_service::Service;
 use std::time::Instant;
 
+use super::blob_memory::BlobMemory;
 use super::problem::Failure;
 use super::{blobs, health, nodes, sessions, tokens, transfers};
 
@@ -57,13 +58,13 @@ pub fn router(service: Service) -> Router {
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
         .layer(middleware::from_fn(log))
-        .layer(Extension(blobs::Turns::default()))
+        .layer(Extension(BlobMemory::default()))
         .with_state(service)
 }
 
-async fn unknown(request: Request) -> Response {
-    let path: String = request.uri().path().chars().take(100).collect();
-    let message = format!("there is no route {} {path}", request.method());
+/// The path is not repeated: a token that was put there by mistake would be.
+async fn unknown() -> Response {
+    let message = "there is no such route, or not by this method";
     Failure::new(ErrorCode::NotFound, message, "docs/protocol.md lists the routes").into_response()
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn decide(
 pub(super) async fn reap(
     State(service): State<Service>,
     Caller(call): Caller,
-    Document(_): Document<Reasoned>,
+    Document(body): Document<Reasoned>,
 ) -> Answer<Reaped> {
-    answer::of(service, |service| async move { service.reap(&call.principal).await }).await
+    answer::of(service, |service| async move { service.reap(&call.principal, body).await }).await
 }

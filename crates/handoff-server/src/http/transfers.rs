@@ -48,8 +48,7 @@ pub(super) async fn push(
     Id(transfer): Id<TransferId>,
     Document(body): Document<Push>,
 ) -> Result<Pushed, Failure> {
-    let view = answer::view(service, |service| async move { service.push(&call, transfer, body).await });
-    view.await.map(Pushed)
+    Ok(Pushed(Viewed(service.push(&call, transfer, body).await?)))
 }
 
 pub(super) async fn activate(
@@ -58,7 +57,7 @@ pub(super) async fn activate(
     Id(transfer): Id<TransferId>,
     Document(body): Document<Activate>,
 ) -> View {
-    answer::view(service, |service| async move { service.activate(&call, transfer, body).await }).await
+    Ok(Viewed(service.activate(&call, transfer, body).await?))
 }
 
 pub(super) async fn report_usage(

@@ -87,3 +87,25 @@ async fn a_node_speaks_for_itself_only() {
     assert_eq!(world.client.tiers().await.expect("a page").tiers, world.policy.tiers);
     world.stop().await;
 }
+
+/// H-98: what another node runs is not this node's to see.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_sees_its_own_transfers_only() {
+    let world = World::new().await;
+    let (one, two) = (world.node(1).await, world.node(2).await);
+    let staged = world.stage(true).await;
+    let view = world.provision(staged.transfer_id, "1").await;
+    let assigned = view.destination.expect("provisioned").node_id;
+    let (own, other) = if assigned == one.id { (one, two) } else { (two, one) };
+    let transfer = staged.transfer_id;
+    assert_eq!(own.client.transfer(transfer, Default::default()).await.expect("its own").transfer, transfer);
+    assert_eq!(own.client.transfers(&Default::default()).await.expect("a page").transfers.len(), 1);
+    own.client.session(staged.session_id).await.expect("its own");
+    own.client.events(transfer, Default::default()).await.expect("its own");
+    assert_eq!(refused(other.client.transfer(transfer, Default::default()).await), ErrorCode::NotFound);
+    assert_eq!(refused(other.client.events(transfer, Default::default()).await), ErrorCode::NotFound);
+    assert_eq!(refused(other.client.session(staged.session_id).await), ErrorCode::NotFound);
+    assert!(other.client.transfers(&Default::default()).await.expect("a page").transfers.is_empty());
+    assert_eq!(refused(other.client.sessions(Default::default()).await), ErrorCode::Forbidden);
+    world.stop().await;
+}

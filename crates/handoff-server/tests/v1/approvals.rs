@@ -4,6 +4,7 @@ use handoff_client::Client;
 use handoff_protocol::request::{Activate, ApprovalView, Operation, Provision, TransferView};
 use handoff_protocol::{ErrorCode, Problem, Status, TransferId};
 use handoff_service::AutoApproval;
+use handoff_testkit::clock::ManualClock;
 
 use crate::world::{World, amount, provision, refused};
 
@@ -143,5 +144,50 @@ async fn a_policy_covers_whom_it_names_up_to_its_amount() {
     let beyond = world.stage(true).await.transfer_id;
     let answer = world.client.provision(beyond, provision("5.01")).await;
     assert_eq!(refused(answer), ErrorCode::AuthorizationRequired);
+    world.stop().await;
+}
+
+/// Two people decide at the same time: one decision follows the other, and no second token is minted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_deciders_do_not_overwrite_each_other() {
+    // On disk, so that the rows of both are under way at the same time.
+    let home = std::sync::Arc::new(tempfile::tempdir().expect("a directory"));
+    let world = World::on_disk(home, ManualClock::default()).await;
+    for round in 0..12 {
+        let transfer = world.stage(true).await.transfer_id;
+        asked(&world.client, transfer).await;
+        let mut open = world.client.approvals().await.expect("a page").approvals;
+        open.retain(|approval| approval.transfer_id == transfer);
+        let approval = open[0].approval_id;
+        let second = round % 2 == 0;
+        let (one, two) =
+            tokio::join!(world.client.decide(approval, true), world.client.decide(approval, second));
+        one.expect("decided");
+        two.expect("decided");
+        let project = handoff_service::DEFAULT_PROJECT;
+        let rows = world.ledger.audit(project, transfer, 0, 100).await.expect("rows");
+        let minted = rows.iter().filter(|row| row.kind == "token_minted").count();
+        assert_eq!(minted, 1, "one yes, one token");
+        let last = rows.iter().rfind(|row| row.kind == "approval_decided").expect("decided");
+        let now = world.client.approvals().await.expect("a page").approvals;
+        let now = now.iter().find(|known| known.approval_id == approval).expect("still there");
+        assert_eq!(now.approved, Some(last.detail["decision"] == "approved"), "the last row is what counts");
+    }
+    world.stop().await;
+}
+
+/// The same call made many times at once asks once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_call_made_at_once_asks_once() {
+    let world = World::new().await;
+    let transfer = world.stage(true).await.transfer_id;
+    let calls = (0..16).map(|_| {
+        let client = world.client.clone();
+        tokio::spawn(async move { asked(&client, transfer).await })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.expect("no panic");
+    }
+    only_approval(&world).await;
     world.stop().await;
 }

@@ -241,7 +241,11 @@ async fn an_input_is_sealed_or_refused_with_the_place() {
             ErrorCode::SnapshotInvalid,
             "role",
         ),
-        (r#"{"source_host":"h","message_history":[],"api_key":"x"}"#, ErrorCode::InvalidArgument, "api_key"),
+        (
+            r#"{"source_host":"h","message_history":[],"api_key":"x"}"#,
+            ErrorCode::InvalidArgument,
+            "`input` at line 1 column 5",
+        ),
         (
             r#"{"source_host":"h","message_history":[],"mcp_config":[{"server":"s","cred_ref":"sk-live-1"}]}"#,
             ErrorCode::InvalidArgument,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use handoff_protocol::listing::{EventQuery, SessionQuery, TransferQuery};
 use handoff_protocol::node::{Observed, ObservedState, Usage, UsageCommand, Want};
-use handoff_protocol::request::{EventType, Raise, Refresh, ReportUsage, Terminate};
+use handoff_protocol::request::{EventType, Raise, Refresh, ReportUsage, Terminate, WriteOff};
 use handoff_protocol::{ErrorCode, Status, Totals, TransferId};
 use handoff_testkit::clock::ManualClock;
 
@@ -141,5 +141,25 @@ async fn a_snapshot_is_refreshed_by_its_holder_at_its_epoch() {
     assert_eq!(refused(stale), ErrorCode::StaleEpoch);
     let unnamed = world.client.refresh(draft.transfer_id, refresh(None, true)).await;
     assert_eq!(refused(unnamed), ErrorCode::StaleEpoch);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_off_that_is_repeated_is_on_record_once() {
+    let world = World::new().await;
+    let node = world.node(1).await;
+    let (view, claimed) = world.active(&node).await;
+    world.clock.advance(world.policy.lease_ms + 1);
+    let body = WriteOff {
+        request_id: Some("write-it-off".parse().expect("an id")),
+        epoch: claimed.epoch,
+        reason: "the host burned down".to_owned(),
+    };
+    for _ in 0..3 {
+        world.client.write_off(view.transfer, body.clone()).await.expect("written off");
+    }
+    let project = handoff_service::DEFAULT_PROJECT;
+    let rows = world.ledger.audit(project, view.transfer, 0, 100).await.expect("rows");
+    assert_eq!(rows.iter().filter(|row| row.kind == "reason_given").count(), 1);
     world.stop().await;
 }

@@ -4,6 +4,7 @@ mod access;
 mod approvals;
 mod bad_input;
 mod blobs;
+mod faulty;
 mod lifecycle;
 mod node_wire;
 mod raw;

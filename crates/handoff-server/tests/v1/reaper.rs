@@ -2,12 +2,12 @@
 
 use handoff_client::Client;
 use handoff_core::Policy;
-use handoff_protocol::node::{Usage, UsageCommand};
-use handoff_protocol::request::{Activate, Operation, Raise, Reaped};
+use handoff_protocol::node::{Claimed, LeaseCommand, Renew, Usage, UsageCommand};
+use handoff_protocol::request::{Activate, Operation, Provision, Raise, Reaped};
 use handoff_protocol::{ErrorCode, Status, TransferId};
 use handoff_testkit::wait;
 
-use crate::world::{Node, PATIENCE, World, amount, refused, usage};
+use crate::world::{Node, PATIENCE, World, amount, incarnation, provision, refused, usage};
 
 async fn reaped(client: &Client) -> Reaped {
     client.reap(Some("a test".to_owned())).await.expect("a round")
@@ -101,6 +101,74 @@ async fn a_silent_nodes_transfers_go_to_another_one() {
     assert_eq!(entry.generation, 2);
     let old = silent.desired().await.destinations.remove(0);
     assert_eq!((old.generation, old.want), (1, handoff_protocol::node::Want::Gone));
+    world.stop().await;
+}
+
+/// A transfer that node one runs and node two could take.
+async fn live(world: &World) -> (TransferId, Claimed, Node, Node) {
+    let (one, two) = (world.node(1).await, world.node(2).await);
+    let transfer = world.stage(true).await.transfer_id;
+    let token = Some(world.token(transfer, Operation::ProvisionRuntime).await);
+    let body = Provision { token, node_id: Some(one.id), ..provision("1") };
+    world.client.provision(transfer, body).await.expect("provisioned");
+    world.push(transfer, &one).await;
+    let token = Some(world.token(transfer, Operation::Activate).await);
+    let activate = world.client.activate(transfer, Activate { token, ..Activate::default() });
+    let (view, claimed) = tokio::join!(activate, one.claim(transfer));
+    view.expect("active");
+    (transfer, claimed, one, two)
+}
+
+fn renewal(claimed: &Claimed) -> Renew {
+    Renew { epoch: claimed.epoch, generation: 1, incarnation: incarnation() }
+}
+
+/// H-70
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_live_transfer_goes_to_another_node_a_minute_after_its_lease() {
+    let world = World::new().await;
+    let (transfer, claimed, one, two) = live(&world).await;
+    world.clock.advance(world.policy.lease_ms + world.policy.reassign_after_ms - 1);
+    two.desired().await;
+    assert_eq!(reaped(&world.client).await.reassigned, 0);
+    world.clock.advance(1);
+    assert_eq!(reaped(&world.client).await.reassigned, 1);
+    let late = one.client.renew(transfer, &renewal(&claimed)).await;
+    assert_eq!(refused(late), ErrorCode::StaleGeneration);
+    assert_eq!(two.wait_for(transfer, |entry| entry.generation == 2).await.generation, 2);
+    world.stop().await;
+}
+
+/// H-66, H-70: an outage inside one process. Nobody could renew, so nobody is given up when it is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_an_outage_the_holders_come_first() {
+    let (world, faulty) = World::with_faults().await;
+    let (transfer, claimed, one, two) = live(&world).await;
+    faulty.set_full(true);
+    let renewed = one.client.renew(transfer, &renewal(&claimed)).await;
+    assert_eq!(refused(renewed), ErrorCode::StorageFull);
+    world.clock.advance(world.policy.lease_ms + 2 * world.policy.reassign_after_ms);
+    faulty.set_full(false);
+    two.desired().await;
+    assert_eq!(reaped(&world.client).await.reassigned, 0, "the reaper was first, and takes nothing away");
+    let renewed = one.client.renew(transfer, &renewal(&claimed)).await.expect("it goes on");
+    assert_eq!(renewed.command, LeaseCommand::Run);
+    world.clock.advance(world.policy.lease_ms + world.policy.reassign_after_ms);
+    two.desired().await;
+    assert_eq!(reaped(&world.client).await.reassigned, 1, "a minute of service later it does");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_bad_session_does_not_keep_the_others() {
+    let (world, faulty) = World::with_faults().await;
+    let bad = world.stage(true).await.transfer_id;
+    world.clock.advance(1);
+    let good = world.stage(true).await.transfer_id;
+    faulty.spoil(bad);
+    world.clock.advance(world.policy.time_to_live_ms);
+    assert_eq!(refused(world.client.reap(None).await), ErrorCode::Internal, "and it is said");
+    assert_eq!((world.status(bad).await, world.status(good).await), (Status::Staged, Status::Expired));
     world.stop().await;
 }
 

@@ -211,6 +211,11 @@ async fn only_orchestrators_mint_and_the_record_never_holds_the_text() {
         let minted = world.client.issue_token(body(Some(ttl_ms))).await;
         assert_eq!(refused(minted), ErrorCode::InvalidArgument, "{ttl_ms}");
     }
+    for tier in ["gigantic", &"x".repeat(3000)] {
+        let unknown = IssueToken { tier: Some(tier.into()), ..body(None) };
+        let unknown = IssueToken { operation: Operation::ProvisionRuntime, ..unknown };
+        assert_eq!(refused(world.client.issue_token(unknown).await), ErrorCode::TierUnknown);
+    }
     let nobody = IssueToken { transfer_id: TransferId::from_u128(9), ..body(None) };
     assert_eq!(refused(world.client.issue_token(nobody).await), ErrorCode::NotFound);
 

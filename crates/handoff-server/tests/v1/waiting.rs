@@ -121,6 +121,26 @@ async fn a_caller_that_disconnects_cancels_nothing() {
 
 /// H-19
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_a_receipt_on_behalf_of_a_caller_that_is_gone() {
+    let world = World::new().await;
+    let node = world.node(1).await;
+    let transfer = world.stage(true).await.transfer_id;
+    world.provision(transfer, "1").await;
+    let body = r#"{"wait_ms":600000}"#;
+    let request = format!(
+        "POST /v1/transfers/{transfer}/push HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = UnixStream::connect(world.socket()).await.expect("connects");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    node.wait_for(transfer, |entry| entry.push).await;
+    drop(stream);
+    tokio::time::timeout(PATIENCE, world.service.drained()).await.expect("nothing waits any more");
+    world.push(transfer, &node).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_disconnect_lose_nothing_and_are_billed_once() {
     let world = World::new().await;
     let node = world.node(1).await;

@@ -15,13 +15,15 @@ use handoff_protocol::request::{
 };
 use handoff_protocol::{ErrorCode, IncarnationId, NanoUsd, NodeId, Status, Totals, TransferId};
 use handoff_server::{ServeOptions, Server};
-use handoff_service::{Ledger, ServiceConfig, TokenKeys};
+use handoff_service::{Ledger, Service, ServiceConfig, TokenKeys};
 use handoff_snapshot::DirectoryBlobs;
 use handoff_store::{MemoryLedger, OpenOptions, SqliteLedger, SystemClock};
 use handoff_testkit::clock::ManualClock;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::faulty::Faulty;
 
 /// No test waits longer for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,6 +36,7 @@ pub(crate) struct World {
     pub(crate) home: Arc<TempDir>,
     pub(crate) ledger: Arc<dyn Ledger>,
     pub(crate) policy: Policy,
+    pub(crate) service: Service,
     shutdown: CancellationToken,
     running: JoinHandle<()>,
 }
@@ -59,6 +62,16 @@ impl World {
         let ledger = Arc::new(MemoryLedger::new(policy.clone(), Arc::new(clock.reader())));
         let home = Arc::new(tempfile::tempdir().expect("a directory"));
         Self::start(home, ledger, clock, policy, change).await
+    }
+
+    /// On a ledger that fails when it is told to.
+    pub(crate) async fn with_faults() -> (Self, Arc<Faulty>) {
+        let (clock, policy) = (ManualClock::default(), Policy::default());
+        let ledger = Arc::new(MemoryLedger::new(policy.clone(), Arc::new(clock.reader())));
+        let faulty = Arc::new(Faulty::over(ledger));
+        let home = Arc::new(tempfile::tempdir().expect("a directory"));
+        let ledger: Arc<dyn Ledger> = Arc::<Faulty>::clone(&faulty);
+        (Self::start(home, ledger, clock, policy, |_| {}).await, faulty)
     }
 
     /// By the host's clock, with other rules' settings.
@@ -116,8 +129,9 @@ impl World {
         };
         let server = Server::bind(options).await.expect("starts");
         let client = Client::unix(server.socket()).with_deadline(PATIENCE);
+        let service = server.service().clone();
         let running = tokio::spawn(server.run());
-        Self { client, clock, home, ledger, policy, shutdown, running }
+        Self { client, clock, home, ledger, policy, service, shutdown, running }
     }
 
     pub(crate) fn socket(&self) -> std::path::PathBuf {
@@ -127,7 +141,8 @@ impl World {
     /// An orderly stop.
     pub(crate) async fn stop(self) -> Arc<TempDir> {
         self.shutdown.cancel();
-        let Self { running, home, .. } = self;
+        let Self { running, home, service, ledger, .. } = self;
+        drop((service, ledger));
         tokio::time::timeout(PATIENCE, running).await.expect("stops in time").expect("no panic");
         home
     }
