@@ -117,11 +117,14 @@ impl Plan {
             control_socket: self.source.control_socket.clone().unwrap_or_default(),
             session_id: self.session_id,
             epoch: self.epoch,
+            draft: None,
             transfer_id: None,
             tier: wanted.tier.clone(),
             budget_usd: wanted.budget,
+            node: wanted.node,
             activations: 0,
             frozen: false,
+            nonce: None,
             ended: None,
         }
     }

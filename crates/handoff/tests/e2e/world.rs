@@ -279,7 +279,7 @@ impl Drop for World {
 }
 
 /// A state directory with short times, and an empty workspace.
-fn place() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn place() -> (tempfile::TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::Builder::new().prefix("handoff-e2e-").tempdir().expect("a directory");
     let root = directory.path().canonicalize().expect("it is there");
