@@ -46,6 +46,7 @@ pub async fn run(home: &Home, arguments: Move, output: Output) -> Result<()> {
     let client = serving::ensure(home).await?;
     let plan = plan::make(home, &arguments.source).await?;
     plan.show(output);
+    plan.check_model(home)?;
     isolation::check(home, &client, &arguments.source).await?;
     let journal = plan.journal(&arguments.source);
     let link = SourceLink::connect(&journal.control_socket).await?;

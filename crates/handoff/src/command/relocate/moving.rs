@@ -28,6 +28,8 @@ const STOP_WITHIN: Duration = Duration::from_secs(20);
 const OUTCOME_WITHIN: Duration = Duration::from_secs(60);
 /// How long a node may take to have room: long enough for one that has just been started.
 pub(super) const NODE_WITHIN: Duration = Duration::from_secs(20);
+/// How long a destination may go on failing while it is prepared.
+const FAILING_FOR: Duration = Duration::from_secs(15);
 /// Draft refreshes before the pause, at the most.
 const REFRESHES: u32 = 3;
 /// A refresh with fewer new bytes than this is as good as none.
@@ -142,6 +144,30 @@ impl Moving {
 
     pub(super) fn transfer(&self) -> Result<TransferId> {
         self.journal.transfer_id.context("nothing was staged yet")
+    }
+
+    /// A destination may fail once, as when its agent is killed, and is prepared again; one that goes on failing
+    /// ends the wait.
+    async fn until_it_keeps_failing(&self) -> anyhow::Error {
+        let mut failing_since = None;
+        loop {
+            let observed = match self.transfer() {
+                Ok(transfer) => self.client.transfer(transfer, ViewQuery::default()).await.ok(),
+                Err(error) => return error,
+            };
+            let observed = observed.and_then(|view| view.destination?.observed);
+            if observed == Some(ObservedState::Failed) {
+                let since = *failing_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > FAILING_FOR {
+                    return anyhow::anyhow!(
+                        "the destination cannot be prepared; `handoff logs node` says why"
+                    );
+                }
+            } else {
+                failing_since = None;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
     }
 
     /// The directory of the transfer's destination, where the node is this machine's.
@@ -264,7 +290,11 @@ impl Moving {
     pub(super) async fn push(&mut self, snapshot: Digest) -> Result<()> {
         let request = self.journal.request(&format!("push.{}", &snapshot.hex()[..24]));
         let body = Push { request_id: request, checksum: Some(snapshot), wait_ms: Some(120_000) };
-        let view = self.client.push(self.transfer()?, body).await?;
+        let push = self.client.push(self.transfer()?, body);
+        let view = tokio::select! {
+            pushed = push => pushed?,
+            failed = self.until_it_keeps_failing() => return Err(failed),
+        };
         if view.status != Status::Pushed {
             bail!("the destination did not verify the snapshot; the transfer is {}", view.status);
         }
