@@ -36,13 +36,17 @@ struct Document<'a> {
     price_per_hour_usd: NanoUsd,
     budget_usd: NanoUsd,
     hours: u64,
+    /// What a move would be refused for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked: Option<&'a Problem>,
 }
 
 /// Shows the plan and changes nothing.
 pub async fn run(home: &Home, arguments: Arguments, output: Output) -> Result<()> {
     let plan = make(home, &arguments.source).await?;
-    plan.show(output);
-    if let Err(problem) = plan.check_model(home) {
+    let blocked = plan.check_model(home).err();
+    plan.show(output, blocked.as_ref());
+    if let Some(problem) = blocked {
         output.progress(format_args!("  stands in the way: {}", problem.message));
         output.progress(format_args!("  → {}", problem.hint));
     }
@@ -172,7 +176,7 @@ impl Plan {
     }
 
     /// One line about the session, four about the move.
-    pub fn show(&self, output: Output) {
+    pub fn show(&self, output: Output, blocked: Option<&Problem>) {
         let (source, survey) = (&self.source, &self.survey);
         output.line(format_args!(
             "session '{}': {} messages, {} steps, in {}",
@@ -205,6 +209,7 @@ impl Plan {
             price_per_hour_usd: hour,
             budget_usd: self.budget,
             hours,
+            blocked,
         });
     }
 

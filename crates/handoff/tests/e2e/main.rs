@@ -6,4 +6,5 @@ mod environment;
 mod kills;
 mod large;
 mod processes;
+mod refused;
 mod world;

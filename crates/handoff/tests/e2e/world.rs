@@ -67,6 +67,11 @@ impl World {
         world
     }
 
+    /// This world's `$HANDOFF_HOME`.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.root.join("home")
+    }
+
     /// The state directory of the source.
     pub(crate) fn source_state(&self) -> PathBuf {
         self.root.join("source")

@@ -62,7 +62,7 @@ async fn play(stage: &mut DemoStage, story: &Story, output: Output) -> Result<do
     };
     let plan = plan::make(&stage.home, &source).await?;
     if !output.is_json() {
-        plan.show(output);
+        plan.show(output, None);
     }
     story.tell(output, "departure");
     let journal = plan.journal(&source);

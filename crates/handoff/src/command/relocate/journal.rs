@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use handoff_protocol::id::RequestId;
+use handoff_protocol::request::{Provision, TokenText};
 use handoff_protocol::{Digest, IncarnationId, NanoUsd, NodeId, SessionId, TierName, TransferId};
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +94,18 @@ impl MoveJournal {
         std::fs::rename(&temporary, &path)?;
         std::fs::File::open(&directory)?.sync_all()?;
         Ok(())
+    }
+
+    /// What is asked of provision: everything that the caller chose.
+    pub fn provision(&self, token: TokenText) -> Provision {
+        Provision {
+            request_id: self.request("provision"),
+            token: Some(token),
+            tier: self.tier.clone(),
+            budget_usd: self.budget_usd,
+            carve: false,
+            node_id: self.node,
+        }
     }
 
     /// The request id of a step.

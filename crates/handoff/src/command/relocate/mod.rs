@@ -45,7 +45,9 @@ pub async fn run(home: &Home, arguments: Move, output: Output) -> Result<()> {
     }
     let client = serving::ensure(home).await?;
     let plan = plan::make(home, &arguments.source).await?;
-    plan.show(output);
+    if !output.is_json() {
+        plan.show(output, None);
+    }
     plan.check_model(home)?;
     isolation::check(home, &client, &arguments.source).await?;
     let journal = plan.journal(&arguments.source);

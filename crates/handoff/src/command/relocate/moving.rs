@@ -190,14 +190,7 @@ impl Moving {
 
     pub(super) async fn provision(&mut self) -> Result<()> {
         let token = self.token(Operation::ProvisionRuntime).await?;
-        let body = Provision {
-            request_id: self.journal.request("provision"),
-            token: Some(token),
-            tier: self.journal.tier.clone(),
-            budget_usd: self.journal.budget_usd,
-            carve: false,
-            node_id: self.journal.node,
-        };
+        let body = self.journal.provision(token);
         let view = self.provision_when_there_is_room(body).await?;
         let node = view.destination.map(|place| place.node_id.to_string()).unwrap_or_default();
         self.say(format_args!("provisioned  {} on {node}", self.journal.tier));

@@ -67,8 +67,10 @@ impl Rest {
 
 #[cfg(test)]
 mod tests {
-    use handoff_protocol::request::EventView;
-    use handoff_protocol::{Digest, EventId, IncarnationId, NanoUsd, SessionId, Timestamp, TransferId};
+    use handoff_protocol::request::{EventView, TokenText};
+    use handoff_protocol::{
+        Digest, EventId, IncarnationId, NanoUsd, NodeId, SessionId, Timestamp, TransferId,
+    };
 
     use super::super::journal::{MoveEnd, MoveJournal};
     use super::*;
@@ -197,6 +199,17 @@ mod tests {
             MoveJournal { ended: Some(ended), ..planned() }.save(&home).expect("written");
             assert!(MoveJournal::open(&home).expect("readable").is_none(), "{ended:?}");
         }
+    }
+
+    #[test]
+    fn the_chosen_node_is_asked_for_also_after_a_death() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let home = Home::find(Some(directory.path().to_owned())).expect("named");
+        let node = Some(NodeId::from_u128(5));
+        MoveJournal { node, ..planned() }.save(&home).expect("written");
+        let found = MoveJournal::open(&home).expect("readable").expect("an open move");
+        let asked = found.provision(TokenText::new(String::new()));
+        assert_eq!((asked.node_id, asked.tier.as_str()), (node, "sandbox-small"));
     }
 
     /// A status that the move has not seen coming has an answer as well.
