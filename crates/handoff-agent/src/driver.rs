@@ -28,11 +28,12 @@ use crate::tools::{OFFERED, StateFile, Tools, Workspace};
 /// The session may not run here, is not well, or its directory cannot be written any more: then nothing was done
 /// that is not recorded, and a later start goes on from there.
 pub async fn run(options: AgentOptions) -> Result<ExitReason, AgentError> {
+    let journal = Journal::lock(&options.session_dir)?;
     let epoch = match &options.place {
         Place::Source { .. } => Some(standing::may_run(&options.session_dir)?),
         Place::Destination => None,
     };
-    let loaded = Journal::open(&options.session_dir)?;
+    let loaded = journal.load()?;
     let model = loaded.document.as_ref().and_then(|document| document.model.clone());
     let registration = register(&options, model)?;
     let stop = options.stop.clone();

@@ -45,33 +45,41 @@ pub(crate) struct Loaded {
 }
 
 impl Journal {
-    /// Opens a session directory, cuts off what is torn, and reads everything.
-    pub(crate) fn open(dir: &Path) -> Result<Loaded, AgentError> {
+    /// Locks a session directory, and changes nothing. Whether the session may run here is asked under this lock:
+    /// before it, another process may be freezing or retiring it.
+    pub(crate) fn lock(dir: &Path) -> Result<Self, AgentError> {
         let path = dir.join(MESSAGES);
-        let file = |error| AgentError::file(&path, error);
-        let mut messages = OpenOptions::new().read(true).append(true).open(&path).map_err(file)?;
+        let messages = OpenOptions::new().read(true).append(true).open(&path);
+        let messages = messages.map_err(|error| AgentError::file(&path, error))?;
         rustix::fs::flock(&messages, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| AgentError::InUse(dir.to_owned()))?;
+        Ok(Self { dir: dir.to_owned(), messages })
+    }
+
+    /// Cuts off what is torn, and reads everything.
+    pub(crate) fn load(mut self) -> Result<Loaded, AgentError> {
+        let dir = self.dir.clone();
+        let (dir, path) = (dir.as_path(), dir.join(MESSAGES));
+        let file = |error| AgentError::file(&path, error);
         let mut bytes = Vec::new();
-        messages.read_to_end(&mut bytes).map_err(file)?;
+        self.messages.read_to_end(&mut bytes).map_err(file)?;
         let on_disk: Option<Boundary> = json_file(dir, BOUNDARY)?;
         let mut history = History::default();
         let (kept, unended) = match &on_disk {
             Some(boundary) => (history.beyond(boundary, &bytes)?, false),
             None => history.whole(&bytes)?,
         };
-        let mut journal = Self { dir: dir.to_owned(), messages };
         if kept < bytes.len() {
             tracing::warn!(bytes = bytes.len() - kept, "a torn message was cut off");
-            journal.messages.set_len(kept as u64).map_err(file)?;
-            journal.messages.sync_data().map_err(file)?;
+            self.messages.set_len(kept as u64).map_err(file)?;
+            self.messages.sync_data().map_err(file)?;
         }
         if unended {
-            journal.write(b"\n")?;
+            self.write(b"\n")?;
         }
         let now = history.boundary(on_disk.as_ref(), kept as u64 + u64::from(unended));
         if on_disk.is_none() {
-            journal.write_boundary(&now)?;
+            self.write_boundary(&now)?;
         }
         let beyond = on_disk.as_ref().is_some_and(|boundary| boundary.messages < now.messages);
         let recovered = Recovered {
@@ -82,7 +90,7 @@ impl Journal {
         let (system, system_notes) = system_message(dir)?;
         history.notes.extend(system_notes);
         Ok(Loaded {
-            journal,
+            journal: self,
             durable: on_disk.unwrap_or_else(|| now.clone()),
             now,
             recovered,

@@ -111,7 +111,7 @@ mod tests {
     fn a_new_session_can_be_opened_and_is_not_made_twice() {
         let dir = tempfile::tempdir().expect("a directory");
         new_session(dir.path(), &new()).expect("made");
-        let loaded = crate::journal::Journal::open(dir.path()).expect("loads");
+        let loaded = crate::journal::Journal::lock(dir.path()).expect("free").load().expect("loads");
         assert_eq!((loaded.durable.clone(), loaded.recovered.model_next), (loaded.now, true));
         assert_eq!(loaded.system, r#"{"role":"system","content":"be brief"}"#);
         assert_eq!(loaded.document.expect("there").environment.workspace.as_deref(), Some("/w"));
@@ -124,7 +124,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let quiet = NewSession { first_user_message: None, system_prompt: None, ..new() };
         new_session(dir.path(), &quiet).expect("made");
-        let loaded = crate::journal::Journal::open(dir.path()).expect("loads");
+        let loaded = crate::journal::Journal::lock(dir.path()).expect("free").load().expect("loads");
         assert_eq!((loaded.durable.clone(), loaded.durable.turn), (loaded.now, TurnState::Idle));
         assert_eq!((loaded.system.as_str(), loaded.recovered.model_next), ("", false));
     }

@@ -22,8 +22,8 @@ pub fn read(session_dir: &Path) -> Result<Option<Standing>, AgentError> {
     Ok(Some(standing))
 }
 
-/// Replaces the standing, durably. While an agent runs it is the one that writes; whoever returns a frozen
-/// session may add its nonce here, since a frozen agent writes nothing.
+/// Replaces the standing, durably. While an agent runs it is the one that writes; where it has died, whoever moves
+/// the session or takes it back.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -61,7 +61,7 @@ mod tests {
         assert!(matches!(may_run(dir.path()), Err(AgentError::Corrupt { .. })));
         write(dir.path(), &Standing::Holder { session_id: None, epoch: 1 }).expect("written");
         assert_eq!(may_run(dir.path()).expect("a holder"), 1);
-        let frozen = Standing::Frozen { session_id, transfer_id, epoch: 1, nonce: None };
+        let frozen = Standing::Frozen { session_id, transfer_id, epoch: 1 };
         write(dir.path(), &frozen).expect("written");
         assert!(matches!(may_run(dir.path()), Err(AgentError::Frozen { epoch: 1, .. })));
         write(dir.path(), &Standing::Retired { session_id, transfer_id }).expect("written");

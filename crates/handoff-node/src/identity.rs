@@ -9,7 +9,7 @@ use ed25519_dalek::{Signer as _, SigningKey};
 use handoff_protocol::node::receipt_message;
 use handoff_protocol::{Digest, NodeId, TransferId};
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize as _, Zeroizing};
 
 /// The file's name in the node's home.
 const FILE: &str = "identity.toml";
@@ -40,6 +40,12 @@ pub enum IdentityError {
     /// The system gives no randomness.
     #[error("the system gives no randomness")]
     Randomness,
+}
+
+impl Drop for Stored {
+    fn drop(&mut self) {
+        self.secret_key.zeroize();
+    }
 }
 
 impl Identity {
@@ -73,8 +79,7 @@ impl Identity {
 
     fn parse(text: &str) -> Result<Self, IdentityError> {
         let stored: Stored = toml::from_str(text).map_err(|_| IdentityError::Damaged)?;
-        let secret = Zeroizing::new(stored.secret_key);
-        let bytes = Zeroizing::new(unhex(&secret).ok_or(IdentityError::Damaged)?);
+        let bytes = Zeroizing::new(unhex(&stored.secret_key).ok_or(IdentityError::Damaged)?);
         Ok(Self { id: stored.node_id, key: SigningKey::from_bytes(&bytes) })
     }
 
@@ -97,8 +102,15 @@ impl Identity {
     }
 }
 
+/// Into one piece of memory that does not grow, so that no copy of a key's text stays behind.
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
 }
 
 fn unhex(text: &str) -> Option<[u8; 32]> {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use handoff_client::{Client, ClientBlobs, ClientError};
 use handoff_gateway::GatewayClient;
-use handoff_protocol::node::{Capacity, Desired, Destination, Register, Registered, Want};
+use handoff_protocol::node::{Capacity, DEGRADED_START, Desired, Destination, Register, Registered, Want};
 use handoff_protocol::{NodeId, TransferId};
-use handoff_sandbox::{Driver, Native, boot_id};
+use handoff_sandbox::{Driver, Isolation, Native, boot_id};
 use handoff_snapshot::DirectoryBlobs;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -75,7 +75,11 @@ async fn register(
     client: &Client,
     driver: Arc<dyn Driver>,
 ) -> Result<Registered, NodeError> {
-    let isolation = tokio::task::spawn_blocking(move || driver.probe().words()).await.unwrap_or_default();
+    let probed = tokio::task::spawn_blocking(move || driver.probe()).await.ok();
+    let mut isolation = probed.as_ref().map(Isolation::words).unwrap_or_default();
+    if !options.allow_degraded && !probed.is_some_and(|probed| probed.is_whole()) {
+        isolation.insert(DEGRADED_START.to_owned(), "refused by this node's settings".to_owned());
+    }
     let body = Register {
         node_id: identity.id(),
         name: options.name.clone(),

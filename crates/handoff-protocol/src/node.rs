@@ -27,6 +27,10 @@ use crate::{
     AuthorizationId, Digest, IncarnationId, NanoUsd, NodeId, SessionId, Tier, Timestamp, Totals, TransferId,
 };
 
+/// The entry of [`Register::isolation`] by which a node that cannot enforce everything says that its own settings
+/// forbid it to start a sandbox all the same.
+pub const DEGRADED_START: &str = "degraded_start";
+
 /// A node says who it is and what it offers; said again at every start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

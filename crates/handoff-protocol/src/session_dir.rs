@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{IncarnationId, SessionId, TransferId};
+use crate::{SessionId, TransferId};
 
 /// The system prompt: one JSON text.
 pub const SYSTEM_PROMPT: &str = "system_prompt.json";
@@ -55,8 +55,6 @@ pub enum Standing {
         transfer_id: TransferId,
         /// The epoch it was frozen in.
         epoch: u64,
-        /// The nonce of a return that may have been sent.
-        nonce: Option<IncarnationId>,
     },
     /// The session runs elsewhere. Files stay; the loop never starts here again.
     Retired {

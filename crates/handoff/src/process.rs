@@ -20,18 +20,22 @@ use crate::config::Home;
 
 /// A role that this process has for as long as this lives.
 #[derive(Debug)]
-pub struct RoleLock(#[allow(dead_code, reason = "held, not read")] File);
+pub struct RoleLock(File);
 
 /// Takes a role, if no other process has it.
 pub fn take_role(home: &Home, role: &str) -> Result<Option<RoleLock>> {
-    let mut file = open_lock(home, role)?;
+    let Some(mut lock) = try_lock(home, role)? else { return Ok(None) };
+    // For people, tests and whoever stops it; the lock itself is what counts.
+    lock.0.set_len(0)?;
+    writeln!(lock.0, "{}", std::process::id())?;
+    Ok(Some(lock))
+}
+
+/// The lock alone: whoever only asks whether the role is free leaves no pid as if it had it.
+fn try_lock(home: &Home, role: &str) -> Result<Option<RoleLock>> {
+    let file = open_lock(home, role)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {
-            // For people and tests; the lock itself is what counts.
-            file.set_len(0)?;
-            writeln!(file, "{}", std::process::id())?;
-            Ok(Some(RoleLock(file)))
-        }
+        Ok(()) => Ok(Some(RoleLock(file))),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error).with_context(|| format!("the lock of the role {role} cannot be taken")),
     }
@@ -48,7 +52,7 @@ fn open_lock(home: &Home, role: &str) -> Result<File> {
 pub async fn stop_role(home: &Home, role: &str, patience: Duration) -> Result<()> {
     let deadline = tokio::time::Instant::now() + patience;
     let mut asked = false;
-    while take_role(home, role)?.is_none() {
+    while try_lock(home, role)?.is_none() {
         let pid = std::fs::read_to_string(home.lock(role)).ok().and_then(|text| text.trim().parse().ok());
         let late = tokio::time::Instant::now() > deadline;
         if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw)
@@ -63,6 +67,66 @@ pub async fn stop_role(home: &Home, role: &str, patience: Duration) -> Result<()
     Ok(())
 }
 
+/// What a role needs of the environment that it is started from. The rest is not passed on: whoever may read a
+/// process's memory or `/proc/<pid>/environ` finds there what it was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// The control plane, and the supervisor that starts it again: its own secrets, too.
+    ControlPlane,
+    /// What resolves credential references: any variable may be one, so only the control plane's secrets are left
+    /// out.
+    Credentials,
+    /// Places and words for the log, and nothing else.
+    Places,
+}
+
+/// Secrets of the control plane's process alone.
+const CONTROL_PLANE_SECRETS: [&str; 2] = ["TRANSFER_TOKEN_SECRET", "DATABASE_URL"];
+/// The secret of whoever calls the control plane: of no process that runs in the background.
+const CALLER_SECRET: &str = "HANDOFF_API_KEY";
+/// What says where things are, and how to speak.
+const PLACES: [&str; 13] = [
+    "HANDOFF_HOME",
+    "HANDOFF_LOG",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LOGNAME",
+    "PATH",
+    "RUST_BACKTRACE",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+];
+
+impl Needs {
+    /// Of a role in the background.
+    fn of(role: &str) -> Self {
+        match role {
+            "serve" | "supervise" => Self::ControlPlane,
+            "gateway" => Self::Credentials,
+            _ => Self::Places,
+        }
+    }
+}
+
+/// Leaves out of a command's environment what its role does not need.
+pub fn restrict(command: &mut Command, needs: Needs) {
+    command.env_remove(CALLER_SECRET);
+    match needs {
+        Needs::ControlPlane => {}
+        Needs::Credentials => CONTROL_PLANE_SECRETS.iter().for_each(|name| {
+            command.env_remove(name);
+        }),
+        Needs::Places => {
+            command.env_clear();
+            command.envs(PLACES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        }
+    }
+}
+
 /// Starts this program in another role, detached: a session of its own, no terminal, its output in the log.
 pub fn start_detached(home: &Home, role: &str, arguments: &[&str]) -> Result<Child> {
     let log = home.log().join(format!("{role}.log"));
@@ -71,6 +135,7 @@ pub fn start_detached(home: &Home, role: &str, arguments: &[&str]) -> Result<Chi
     let out = out.with_context(|| format!("{} cannot be opened", log.display()))?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments.iter().map(OsString::from));
+    restrict(&mut command, Needs::of(role));
     command.env("HANDOFF_HOME", home.path());
     command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
     command.process_group(0);
@@ -119,7 +184,7 @@ fn borrowed(arguments: &[String]) -> Vec<&str> {
 /// Waits until nobody has the role: the process of an earlier control plane may still be running.
 async fn lock_is_free(home: Home, role: &'static str) -> Result<()> {
     loop {
-        if let Some(lock) = take_role(&home, role)? {
+        if let Some(lock) = try_lock(&home, role)? {
             drop(lock);
             return Ok(());
         }
@@ -173,6 +238,8 @@ mod tests {
         assert!(take_role(&home, "node").expect("a lock").is_none());
         assert!(take_role(&home, "gateway").expect("a lock").is_some());
         drop(first);
+        assert!(try_lock(&home, "start").expect("a lock").is_some());
+        assert_eq!(std::fs::read(home.lock("start")).expect("there"), b"", "who only asks has no role");
         assert!(take_role(&home, "node").expect("a lock").is_some());
     }
 

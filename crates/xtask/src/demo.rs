@@ -49,6 +49,8 @@ struct Ledger {
     lines: Vec<serde_json::Map<String, Value>>,
     sum_usd: NanoUsd,
     spent_usd: NanoUsd,
+    model_usd: Option<NanoUsd>,
+    requests_usd: Option<NanoUsd>,
 }
 
 #[derive(Deserialize)]
@@ -117,6 +119,12 @@ fn check(text: &str) -> Result<Vec<String>> {
     let (sum, spent) = (demo.ledger.sum_usd, demo.ledger.spent_usd);
     hold(sum == spent, format!("the ledger sums to {sum}, the budget says {spent}"));
     hold(spent > NanoUsd::from_nano(0), "nothing was spent, so nothing was metered".to_owned());
+    if let (Some(model), Some(requests)) = (demo.ledger.model_usd, demo.ledger.requests_usd) {
+        hold(
+            model == requests,
+            format!("the reports charge {model} for the model, its own log comes to {requests}"),
+        );
+    }
     let lines = sum_of_lines(&demo.ledger.lines)?;
     hold(lines == sum, format!("the ledger's lines sum to {lines}, it says {sum}"));
     Ok(broken)
@@ -156,7 +164,7 @@ mod tests {
             "schema": "handoff.demo.v1",
             "statuses": WALK,
             "events": [{"type": "activated"}],
-            "ledger": {"lines": [{"at": "x", "cost_usd": "0.25"}, {"cost_usd": "0.125"}], "sum_usd": "0.375", "spent_usd": "0.375"},
+            "ledger": {"lines": [{"at": "x", "cost_usd": "0.25"}, {"cost_usd": "0.125"}], "sum_usd": "0.375", "spent_usd": "0.375", "model_usd": "0.25", "requests_usd": "0.25"},
             "source": {"pid": 7, "ended_at": "2026-01-01T00:00:00.000Z"},
             "destination": {"first_request_digest": "sha256:00", "history_prefix_ok": true, "file_ok": true},
             "leftovers": {"processes": [], "mounts": 0, "cgroups": [], "files": []},
@@ -178,6 +186,7 @@ mod tests {
             ("/statuses/3", serde_json::json!("pushed"), "statuses are"),
             ("/ledger/spent_usd", serde_json::json!("0.376"), "the budget says"),
             ("/ledger/lines/0/cost_usd", serde_json::json!("0.26"), "lines sum to"),
+            ("/ledger/requests_usd", serde_json::json!("0.24"), "its own log comes to"),
             ("/leftovers/mounts", serde_json::json!(1), "mounts were left"),
             ("/leftovers/files", serde_json::json!(["a"]), "files were left"),
             ("/destination/file_ok", serde_json::json!(false), "file is another"),

@@ -20,7 +20,7 @@ impl Dir {
     }
 
     fn open(&self) -> Result<Loaded, AgentError> {
-        Journal::open(self.0.path())
+        Journal::lock(self.0.path())?.load()
     }
 
     fn why(&self) -> String {

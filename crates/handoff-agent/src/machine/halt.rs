@@ -4,7 +4,7 @@ use handoff_protocol::session_dir::Standing;
 use handoff_protocol::{SessionId, TransferId};
 
 use super::types::{Effect, ExitReason};
-use super::{Doing, Gate, Machine, Out, refuse};
+use super::{Doing, Gate, Machine, Out, refuse, snapshot_requested};
 use crate::control::{Freeze, FromAgent, Holder};
 use crate::message::INTERRUPTED;
 use crate::self_snapshot;
@@ -72,8 +72,7 @@ impl Machine {
             Gate::Shut | Gate::Open | Gate::Ended => None,
         };
         if let Some(Freeze { session_id, transfer_id, epoch }) = freeze.filter(|_| freeze != before) {
-            // The same freeze is not written again: the file may hold the nonce of a return by now.
-            let standing = Standing::Frozen { session_id, transfer_id, epoch, nonce: None };
+            let standing = Standing::Frozen { session_id, transfer_id, epoch };
             out.push(Effect::WriteStanding(standing));
         }
         let frozen = freeze.or(before);
@@ -90,6 +89,10 @@ impl Machine {
             refuse("resume", "frozen for a transfer: only a resume that names the holder goes on", out);
             return;
         }
+        if holder.is_some_and(|holder| self.is_stale(holder)) {
+            refuse("resume", "the holder that it names is of another session or an older epoch", out);
+            return;
+        }
         if let Some(Holder { session_id, epoch }) = holder {
             self.epoch = Some(epoch);
             out.push(Effect::Epoch(epoch));
@@ -102,8 +105,23 @@ impl Machine {
         }
         if let Some(outcome) = self.withheld.take() {
             self.close_first(&outcome, out);
+        } else if self.awaits_snapshot()
+            && let Some(call) = self.open.front()
+        {
+            // Whoever stopped it may not have heard the question: it was told while the stop was under way.
+            out.push(snapshot_requested(call, true));
         }
         self.advance(out);
+    }
+
+    /// Whether this is no answer to the stop that it would undo: a grant that was under way for long must not wake
+    /// what was frozen since.
+    fn is_stale(&self, holder: Holder) -> bool {
+        let other = match self.gate {
+            Gate::Held(Some(frozen)) => frozen.session_id != holder.session_id || holder.epoch < frozen.epoch,
+            Gate::Held(None) | Gate::Shut | Gate::Open | Gate::Ended => false,
+        };
+        other || self.epoch.is_some_and(|epoch| holder.epoch < epoch)
     }
 
     /// The session runs elsewhere: nothing here matters any more but that it never starts again.

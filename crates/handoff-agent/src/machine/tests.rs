@@ -217,10 +217,10 @@ fn a_quiesce_interrupts_what_takes_too_long_even_in_a_later_call() {
 fn frozen_is_durable_before_it_is_told_and_only_a_holder_thaws_it() {
     let (mut machine, _) = calling();
     let effects = machine.handle(quiesce(0, Some(FREEZE)));
-    let frozen = Standing::Frozen { session_id: SESSION, transfer_id: TRANSFER, epoch: 1, nonce: None };
+    let frozen = Standing::Frozen { session_id: SESSION, transfer_id: TRANSFER, epoch: 1 };
     assert_eq!(effects[effects.len() - 2], Effect::WriteStanding(frozen));
     assert_eq!(quiesced(&effects).map(|(_, frozen)| frozen), Some(true));
-    // Asked again, it is not written again: the file may hold the nonce of a return.
+    // Asked again, it is not written again.
     let again = machine.handle(quiesce(0, Some(FREEZE)));
     assert!(matches!(again[..], [Effect::Tell(FromAgent::Quiesced { frozen: true, .. })]), "{again:?}");
     assert!(matches!(machine.handle(resume(None))[..], [Effect::Tell(FromAgent::Refused { .. })]));
@@ -230,6 +230,25 @@ fn frozen_is_durable_before_it_is_told_and_only_a_holder_thaws_it() {
     let standing = Standing::Holder { session_id: Some(SESSION), epoch: 2 };
     assert_eq!(effects[..2], [Effect::Epoch(2), Effect::WriteStanding(standing)]);
     assert!(matches!(effects[2], Effect::CallModel { .. }));
+}
+
+#[test]
+fn a_holder_of_another_session_or_an_older_epoch_thaws_nothing() {
+    let (mut machine, _) = calling();
+    let freeze = Freeze { epoch: 4, ..FREEZE };
+    machine.handle(quiesce(0, Some(freeze)));
+    let other = SessionId::from_u128(9);
+    for holder in [Holder { session_id: other, epoch: 5 }, Holder { session_id: SESSION, epoch: 3 }] {
+        let effects = machine.handle(resume(Some(holder)));
+        assert!(matches!(effects[..], [Effect::Tell(FromAgent::Refused { .. })]), "{effects:?}");
+        assert_eq!(machine.status().activity, Activity::Frozen);
+    }
+    // A confirmed draft refresh leaves the epoch as it is.
+    let effects = machine.handle(resume(Some(Holder { session_id: SESSION, epoch: 4 })));
+    assert!(matches!(effects.last(), Some(Effect::CallModel { .. })), "{effects:?}");
+    // A grant of long ago changes nothing of a loop that goes on, either.
+    let effects = machine.handle(resume(Some(Holder { session_id: SESSION, epoch: 3 })));
+    assert!(matches!(effects[..], [Effect::Tell(FromAgent::Refused { .. })]), "{effects:?}");
 }
 
 #[test]
@@ -357,6 +376,25 @@ fn a_final_of_itself_is_answered_only_when_it_ended_unclaimed() {
     let effects = machine.handle(resume(Some(Holder { session_id: SESSION, epoch: 2 })));
     assert_eq!(appended(&effects), [tool_result(&snapshot("s", true), "unclaimed")]);
     assert!(matches!(effects.last(), Some(Effect::CallModel { .. })));
+}
+
+#[test]
+fn a_final_of_itself_that_a_stop_overtook_is_asked_for_again() {
+    let (mut machine, ticket) = calling();
+    machine.handle(quiesce(1000, None));
+    let effects = answer(&mut machine, ticket, vec![snapshot("s", true)]);
+    let told = FromAgent::SnapshotRequested { call_id: "s".into(), is_final: true };
+    assert!(quiesced(&effects).is_some() && effects.contains(&Effect::Tell(told.clone())));
+    assert_eq!(machine.handle(resume(None)), [Effect::Tell(told)]);
+    assert_eq!(appended(&machine.handle(done("s"))), [tool_result(&snapshot("s", true), "unclaimed")]);
+    // With an answer in hand nothing is asked again.
+    let mut machine = awaiting();
+    machine.handle(quiesce(1000, None));
+    machine.handle(done("s"));
+    let effects = machine.handle(resume(None));
+    assert!(
+        !effects.iter().any(|effect| matches!(effect, Effect::Tell(FromAgent::SnapshotRequested { .. })))
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use handoff_agent::control::{Activity, Freeze, FromAgent, Holder, ToAgent};
 use handoff_agent::machine::ExitReason;
 use handoff_agent::{AgentError, INTERRUPTED, standing};
 use handoff_protocol::document::TurnState;
-use handoff_protocol::session_dir::Standing;
+use handoff_protocol::session_dir::{MESSAGES, Standing};
 use handoff_protocol::{SessionId, TransferId};
 use handoff_scripted_model::{AtEnd, Failure, Script, Step};
 
@@ -87,7 +87,7 @@ async fn frozen_is_on_disk_and_outlives_the_process() {
     line.step(2).await;
     line.tell(&ToAgent::Quiesce { within_ms: 10_000, freeze: Some(FREEZE) }).await;
     let boundary = line.quiesced().await;
-    let frozen = Standing::Frozen { session_id: SESSION, transfer_id: TRANSFER, epoch: 1, nonce: None };
+    let frozen = Standing::Frozen { session_id: SESSION, transfer_id: TRANSFER, epoch: 1 };
     assert_eq!(standing::read(&world.session()).expect("readable"), Some(frozen));
     line.tell(&ToAgent::Resume { holder: None }).await;
     let refused = |told: &FromAgent| matches!(told, FromAgent::Refused { .. }).then_some(());
@@ -142,6 +142,26 @@ async fn a_retired_source_ends_and_never_starts_again() {
     assert_eq!(world.messages(), messages, "its files stay");
     let again = world.start().ended().await;
     assert!(matches!(again, Err(AgentError::Retired { .. })), "{again:?}");
+}
+
+/// Judged before the lock, a standing may be of before another process froze or retired the session.
+#[tokio::test]
+async fn a_standing_is_judged_under_the_lock_and_a_refused_start_changes_nothing() {
+    let world = World::playing(forever(Step::call("list_files", "{}"))).await;
+    let frozen = Standing::Frozen { session_id: SESSION, transfer_id: TRANSFER, epoch: 1 };
+    standing::write(&world.session(), &frozen).expect("written");
+    let path = world.session().join(MESSAGES);
+    let mut running = std::fs::OpenOptions::new().append(true).open(&path).expect("there");
+    rustix::fs::flock(&running, rustix::fs::FlockOperation::NonBlockingLockExclusive).expect("free");
+    let meanwhile = world.start().ended().await;
+    assert!(matches!(meanwhile, Err(AgentError::InUse(_))), "{meanwhile:?}");
+    std::io::Write::write_all(&mut running, b"{\"role\":").expect("torn");
+    drop(running);
+    let before = std::fs::read(&path).expect("there");
+    let after = world.start().ended().await;
+    assert!(matches!(after, Err(AgentError::Frozen { .. })), "{after:?}");
+    assert_eq!(std::fs::read(&path).expect("there"), before);
+    assert_eq!(world.requests().len(), 0);
 }
 
 #[tokio::test]

@@ -47,7 +47,8 @@ details! {
     Rested {} => [];
     Woken {} => [];
     UsageReported { epoch, seq, totals, closing, body } =>
-        ["epoch": epoch, "seq": seq, "spent_usd": totals.spent(), "closing": closing, "report": body];
+        ["epoch": epoch, "seq": seq, "spent_usd": totals.spent(), "model_usd": totals.model_usd, "closing": closing,
+         "report": body];
     SpendRecorded { cost, detail } => ["cost_usd": cost, "detail": detail];
     WaitStarted {} => [];
     BecameInsolvent { grace_until } => ["grace_until": grace_until];
@@ -121,7 +122,7 @@ mod tests {
             "activated: epoch incarnation limit_usd node_id",
             "snapshot_refreshed: final snapshot",
             "terminated: reason",
-            "usage_reported: closing epoch report seq spent_usd",
+            "usage_reported: closing epoch model_usd report seq spent_usd",
         ] {
             assert!(rows.iter().any(|row| row == expected), "{expected} is not in {rows:#?}");
         }

@@ -9,7 +9,10 @@ use handoff_protocol::node::{Destination, ObservedState, Receipt};
 use handoff_protocol::{Digest, IncarnationId, session_dir};
 use handoff_sandbox::{DOOR_INSIDE, EXE_INSIDE, Name, STATE_INSIDE, Spec, WORKSPACE_INSIDE};
 use handoff_snapshot::RestoreTarget;
+use std::fmt::Write as _;
+
 use tokio::time::{Duration, timeout};
+use zeroize::Zeroizing;
 
 use super::{Place, StepError, blocking};
 use crate::init_link::{Inbound, InitLink};
@@ -102,7 +105,7 @@ impl Place {
         self.record.claim = None;
         self.save().await?;
         self.open_door(wanted).await?;
-        let spec = self.spec(wanted, name, incarnation, token);
+        let spec = self.spec(wanted, name, incarnation, &token);
         self.sandbox = Sandbox::Dead;
         let driver = self.shared.driver.clone();
         blocking(move || driver.start(&spec)).await?;
@@ -115,7 +118,7 @@ impl Place {
         Ok(())
     }
 
-    fn spec(&self, wanted: &Destination, name: Name, incarnation: IncarnationId, token: String) -> Spec {
+    fn spec(&self, wanted: &Destination, name: Name, incarnation: IncarnationId, token: &str) -> Spec {
         let options = &self.shared.options;
         let mut spec = Spec::new(name, &self.dir, &options.executable, wanted.tier.clone(), incarnation);
         let words = [
@@ -130,7 +133,7 @@ impl Place {
             DOOR_INSIDE,
         ];
         spec.command = words.map(str::to_owned).into();
-        spec.env.insert("HANDOFF_AGENT_TOKEN".to_owned(), token);
+        spec.env.insert("HANDOFF_AGENT_TOKEN".to_owned(), token.to_owned());
         spec.log = Some(self.dir.join("agent.log"));
         spec.allow_degraded = options.allow_degraded;
         spec
@@ -199,9 +202,14 @@ impl Place {
 }
 
 /// A token that opens this destination's door and nothing else.
-fn agent_token() -> Result<String, StepError> {
-    let mut bytes = [0u8; TOKEN_BYTES];
-    getrandom::fill(&mut bytes).map_err(|_| std::io::Error::other("the system gives no randomness"))?;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("hfa_{hex}"))
+fn agent_token() -> Result<Zeroizing<String>, StepError> {
+    let mut bytes = Zeroizing::new([0u8; TOKEN_BYTES]);
+    getrandom::fill(bytes.as_mut_slice())
+        .map_err(|_| std::io::Error::other("the system gives no randomness"))?;
+    let mut token = Zeroizing::new(String::with_capacity(4 + 2 * TOKEN_BYTES));
+    token.push_str("hfa_");
+    for byte in bytes.iter() {
+        write!(token, "{byte:02x}").expect("a string takes what is written");
+    }
+    Ok(token)
 }

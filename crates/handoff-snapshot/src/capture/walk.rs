@@ -166,10 +166,9 @@ impl<'w> Walk<'w> {
                 Err(error) => return Err(error),
             },
         };
-        self.bytes += content.iter().map(|segment| segment.length).sum::<u64>();
-        if self.bytes > SNAPSHOT_LOGICAL_BYTES {
-            return Err(CaptureError::TooLarge { what: "the workspace" });
-        }
+        let bytes = content.iter().map(|segment| segment.length).sum::<u64>();
+        self.check_room(bytes)?;
+        self.bytes += bytes;
         if stamp.is_older_than(self.settled_before_ns) {
             let piece =
                 |segment: &Segment| Piece { at: segment.at, length: segment.length, digest: segment.digest };
@@ -178,6 +177,13 @@ impl<'w> Walk<'w> {
         }
         let entry = self.plain(path, EntryKind::File, stat);
         self.found.entries.push(Entry { size: stamp.size, mtime_ns: stamp.mtime_ns, content, ..entry });
+        Ok(())
+    }
+
+    fn check_room(&self, bytes: u64) -> Result<(), CaptureError> {
+        if self.bytes.saturating_add(bytes) > SNAPSHOT_LOGICAL_BYTES {
+            return Err(CaptureError::TooLarge { what: "the workspace" });
+        }
         Ok(())
     }
 
@@ -220,7 +226,10 @@ impl<'w> Walk<'w> {
         let before = stat(&file)?;
         let mut stamp = Stamp::of(&before);
         let mut content = Vec::new();
-        for (start, end) in stretches(&file, &before).map_err(at_path)? {
+        let stretches = stretches(&file, &before).map_err(at_path)?;
+        // Before anything is read: a sparse file can claim far more than it may ever carry.
+        self.check_room(stretches.iter().map(|(start, end)| end - start).sum())?;
+        for (start, end) in stretches {
             for at in (start..end).step_by(PACK_BYTES) {
                 let length = (end - at).min(PACK_BYTES as u64);
                 self.buffer.resize(length as usize, 0);

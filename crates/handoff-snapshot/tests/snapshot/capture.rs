@@ -147,6 +147,20 @@ async fn case_s25_a_sparse_file_stays_sparse() {
     assert_eq!(data, vec![5; 1 << 20]);
 }
 
+/// With so many stretches it would be read whole, and it is refused before a byte of it is.
+#[tokio::test]
+async fn a_sparse_file_of_many_stretches_is_refused_before_it_is_read() {
+    let world = World::new();
+    let file = File::create(world.workspace("disk.img")).expect("made");
+    file.set_len(1 << 40).expect("sparse");
+    for place in 0..4_200_u64 {
+        file.write_all_at(&[5; 4096], place << 16).expect("written");
+    }
+    let refused = tokio::time::timeout(Duration::from_secs(20), world.capture()).await;
+    let refused = refused.expect("reading a terabyte takes longer");
+    assert!(matches!(refused, Err(CaptureError::TooLarge { what: "the workspace" })), "{refused:?}");
+}
+
 #[tokio::test]
 async fn case_s26_names_keep_their_bytes() {
     let world = World::new();

@@ -42,7 +42,9 @@ pub async fn run(home: &Home, output: Output) -> Result<ExitCode> {
     let mut checks = Vec::new();
     checks.extend(state(home));
     checks.extend(settings(home));
-    checks.extend(isolation().await?);
+    let isolation = isolation().await?;
+    checks.extend(degraded(home, &isolation));
+    checks.extend(isolation);
     checks.extend(control_plane(home).await);
     checks.extend(upstreams(home).await);
     for check in &checks {
@@ -104,6 +106,21 @@ async fn isolation() -> Result<Vec<Check>> {
         check(format!("sandbox: {what}"), verdict, how)
     });
     Ok(checks.collect())
+}
+
+/// What is lost is accepted by the caller of a move and by the node's operator, or there is none.
+fn degraded(home: &Home, isolation: &[Check]) -> Option<Check> {
+    let lost = isolation.iter().any(|check| check.verdict == Verdict::Lost);
+    let allowed = Settings::load(home).is_ok_and(|settings| settings.node.allow_degraded);
+    let detail = match (lost, allowed) {
+        (false, _) => return None,
+        (true, true) => "a move here needs --allow-degraded".to_owned(),
+        (true, false) => format!(
+            "a move here needs --allow-degraded, and `allow_degraded = true` under [node] in {}",
+            home.settings().display()
+        ),
+    };
+    Some(check("degraded", Verdict::Note, detail))
 }
 
 async fn control_plane(home: &Home) -> Vec<Check> {

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use handoff_agent::registry::{Record, find_sources};
+use handoff_gateway::Policy as GatewayPolicy;
 use handoff_protocol::session_dir::Standing;
-use handoff_protocol::{NanoUsd, SessionId, Tier};
+use handoff_protocol::{ErrorCode, NanoUsd, Problem, SessionId, Tier, TierName};
 use handoff_snapshot::{Survey, survey};
 use serde::Serialize;
 
@@ -35,11 +36,20 @@ struct Document<'a> {
     price_per_hour_usd: NanoUsd,
     budget_usd: NanoUsd,
     hours: u64,
+    /// What a move would be refused for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked: Option<&'a Problem>,
 }
 
 /// Shows the plan and changes nothing.
 pub async fn run(home: &Home, arguments: Arguments, output: Output) -> Result<()> {
-    make(home, &arguments.source).await?.show(output);
+    let plan = make(home, &arguments.source).await?;
+    let blocked = plan.check_model(home).err();
+    plan.show(output, blocked.as_ref());
+    if let Some(problem) = blocked {
+        output.progress(format_args!("  stands in the way: {}", problem.message));
+        output.progress(format_args!("  → {}", problem.hint));
+    }
     Ok(())
 }
 
@@ -57,15 +67,21 @@ pub async fn make(home: &Home, wanted: &Source) -> Result<Plan> {
             bail!("that session was moved by {transfer_id}; it runs there")
         }
     };
-    let tiers = Settings::load(home)?.policy();
-    let unknown = || {
-        let names: Vec<&str> = tiers.tiers.iter().map(|tier| tier.name.as_str()).collect();
-        anyhow::anyhow!("there is no tier '{}'; there are {}", wanted.tier, names.join(", "))
-    };
-    let tier = tiers.tier(&wanted.tier).ok_or_else(unknown)?.clone();
+    let tier = tier(home, &wanted.tier)?;
     let survey = survey(&source.session_dir, Some(&source.workspace)).await?;
     let session_id = session_id.unwrap_or_else(|| SessionId::from(uuid::Uuid::now_v7()));
     Ok(Plan { source, session_id, epoch, survey, tier, budget: wanted.budget })
+}
+
+/// A tier of this machine's settings.
+pub fn tier(home: &Home, name: &TierName) -> Result<Tier> {
+    let policy = Settings::load(home)?.policy();
+    if let Some(tier) = policy.tier(name) {
+        return Ok(tier.clone());
+    }
+    let names: Vec<&str> = policy.tiers.iter().map(|tier| tier.name.as_str()).collect();
+    let (message, hint) = (format!("there is no tier '{name}'"), format!("there are {}", names.join(", ")));
+    Err(Problem::new(ErrorCode::TierUnknown, message, hint).into())
 }
 
 /// Whether the source may run, by its own file.
@@ -87,6 +103,10 @@ fn choose(home: &Home, wanted: &Source) -> Result<Record> {
         .filter(|source| source.alive)
         .map(|source| source.record)
         .collect();
+    let names = |sources: &[Record]| -> String {
+        sources.iter().map(|source| source.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let all = names(&running);
     if let Some(named) = &wanted.agent {
         running.retain(|source| {
             source.name == *named
@@ -95,14 +115,12 @@ fn choose(home: &Home, wanted: &Source) -> Result<Record> {
         });
     }
     match running.len() {
+        0 if !all.is_empty() => bail!("no such agent is running here; there are {all}"),
         0 => {
-            bail!("no agent is running here that fits; start one with `handoff agent`, or see `handoff demo`")
+            bail!("no agent is running here; start one with `handoff agent`, or see `handoff demo`")
         }
         1 => Ok(running.remove(0)),
-        _ => {
-            let names: Vec<&str> = running.iter().map(|source| source.name.as_str()).collect();
-            bail!("several agents are running: name one of {}", names.join(", "))
-        }
+        _ => bail!("several agents are running: name one of {}", names(&running)),
     }
 }
 
@@ -117,17 +135,48 @@ impl Plan {
             control_socket: self.source.control_socket.clone().unwrap_or_default(),
             session_id: self.session_id,
             epoch: self.epoch,
+            draft: None,
             transfer_id: None,
             tier: wanted.tier.clone(),
             budget_usd: wanted.budget,
+            node: wanted.node,
             activations: 0,
             frozen: false,
+            nonce: None,
             ended: None,
         }
     }
 
+    /// What the destination's gateway would have to refuse, as far as this machine's policy tells.
+    pub fn check_model(&self, home: &Home) -> Result<(), Problem> {
+        let Some(model) = &self.source.model else { return Ok(()) };
+        let path = home.gateway_policy();
+        let policy = if path.exists() { GatewayPolicy::load(&path) } else { GatewayPolicy::parse("") };
+        let refuse = |code, message: String, hint: String| Err(Problem::new(code, message, hint));
+        let policy = match policy {
+            Ok(policy) => policy,
+            Err(error) => {
+                return refuse(ErrorCode::Misconfigured, error.to_string(), "correct it".to_owned());
+            }
+        };
+        let (upstream, name) = (&model.upstream, &model.name);
+        if policy.upstream(upstream).is_none() {
+            let message = format!(
+                "the gateway's policy has no upstream '{upstream}': the moved session could call no model"
+            );
+            let hint = format!("add it to {}, with a price for '{name}'", path.display());
+            return refuse(ErrorCode::MoveBlocked, message, hint);
+        }
+        if policy.price(upstream, name).is_none() {
+            let message = format!("the gateway's policy has no price for '{name}' of upstream '{upstream}'");
+            let hint = format!("add it to {}: what has no price cannot be metered", path.display());
+            return refuse(ErrorCode::PriceUnknown, message, hint);
+        }
+        Ok(())
+    }
+
     /// One line about the session, four about the move.
-    pub fn show(&self, output: Output) {
+    pub fn show(&self, output: Output, blocked: Option<&Problem>) {
         let (source, survey) = (&self.source, &self.survey);
         output.line(format_args!(
             "session '{}': {} messages, {} steps, in {}",
@@ -160,6 +209,7 @@ impl Plan {
             price_per_hour_usd: hour,
             budget_usd: self.budget,
             hours,
+            blocked,
         });
     }
 

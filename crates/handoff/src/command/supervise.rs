@@ -8,7 +8,7 @@ use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Home;
-use crate::process::{Backoff, take_role};
+use crate::process::{Backoff, Needs, restrict, take_role};
 
 /// Runs until the control plane ends in order, or this process is told to end.
 pub async fn run(home: &Home) -> Result<()> {
@@ -20,7 +20,9 @@ pub async fn run(home: &Home) -> Result<()> {
     let mut pause = Backoff::default();
     loop {
         let started = tokio::time::Instant::now();
-        let mut child = Command::new(std::env::current_exe()?).args(["serve", "--managed"]).spawn()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        restrict(command.as_std_mut(), Needs::ControlPlane);
+        let mut child = command.args(["serve", "--managed"]).spawn()?;
         let status = tokio::select! {
             status = child.wait() => status?,
             _ = terminate.recv() => {

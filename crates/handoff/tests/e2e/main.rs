@@ -2,7 +2,9 @@
 //! which speaks the real wire format and says what it is.
 
 mod demo;
+mod environment;
 mod kills;
 mod large;
 mod processes;
+mod refused;
 mod world;

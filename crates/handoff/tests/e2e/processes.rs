@@ -1,6 +1,27 @@
 //! Finding the product's processes from outside, and killing them.
 
 use std::path::Path;
+use std::process::Child;
+
+/// A control plane that ends, and its node and gateway with it, whatever becomes of the test.
+pub(crate) struct Leash(Child);
+
+impl Leash {
+    pub(crate) fn on(child: Child) -> Self {
+        Self(child)
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn end(self) {}
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
 
 /// SIGKILL, if it is still there.
 pub(crate) fn kill(pid: i32) {

@@ -67,6 +67,11 @@ impl World {
         world
     }
 
+    /// This world's `$HANDOFF_HOME`.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.root.join("home")
+    }
+
     /// The state directory of the source.
     pub(crate) fn source_state(&self) -> PathBuf {
         self.root.join("source")
@@ -279,7 +284,7 @@ impl Drop for World {
 }
 
 /// A state directory with short times, and an empty workspace.
-fn place() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn place() -> (tempfile::TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::Builder::new().prefix("handoff-e2e-").tempdir().expect("a directory");
     let root = directory.path().canonicalize().expect("it is there");

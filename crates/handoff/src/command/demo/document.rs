@@ -25,6 +25,11 @@ pub(super) struct Ledger {
     pub(super) lines: Vec<LedgerLine>,
     pub(super) sum_usd: NanoUsd,
     pub(super) spent_usd: NanoUsd,
+    /// The model's part of it, by the reports.
+    pub(super) model_usd: NanoUsd,
+    /// The same by the model server's own request log, where it keeps one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) requests_usd: Option<NanoUsd>,
 }
 
 /// What one report added.

@@ -62,24 +62,29 @@ async fn play(stage: &mut DemoStage, story: &Story, output: Output) -> Result<do
     };
     let plan = plan::make(&stage.home, &source).await?;
     if !output.is_json() {
-        plan.show(output);
+        plan.show(output, None);
     }
     story.tell(output, "departure");
     let journal = plan.journal(&source);
     let link = SourceLink::connect(&journal.control_socket).await?;
     let mut evidence = Evidence::new();
     let mut moving = Moving::new(&stage.home, client.clone(), Some(link), journal, output);
-    let moved = moving.run().await.context("the session did not move")?;
+    let did_not = "the session did not move";
+    let paused = moving.run_until_pushed().await.context(did_not)?;
+    // Both stand still now: what the destination goes on from can be held against what the source left.
+    evidence.compare_files(&stage.source_workspace(), &moving.destination(&stage.home)?)?;
+    let moved = moving.activate(paused).await.context(did_not)?;
     evidence.source_ended(stage.wait_for_source_end().await?);
     let isolation =
         client.nodes().await?.nodes.into_iter().next().map(|node| node.isolation).unwrap_or_default();
     story.tell(output, "arrival");
 
     let last = watch::until_closed(&client, moved.view.transfer, output, story).await?;
-    evidence.collect(stage, &client, &moved).await?;
+    evidence.collect(stage)?;
+    let paused_ms = moved.pause.unwrap_or_default();
     let leftovers = stage.strike(moved.view.transfer).await?;
     story.tell(output, "ending");
-    Ok(evidence.judge(last, leftovers, isolation, moved.pause))
+    Ok(evidence.judge(last, leftovers, isolation, paused_ms))
 }
 
 fn show(document: &document::Document, arguments: &Demo, stage: &DemoStage, output: Output) {

@@ -18,9 +18,15 @@ use crate::command::relocate::SourceLink;
 use crate::command::serve;
 use crate::config::{Home, NodeSettings, PolicySettings, Settings};
 use crate::output::Output;
+use crate::process::{self, Needs};
 
 /// How long anything of the demo may take to start.
 const START_WITHIN: Duration = Duration::from_secs(30);
+
+/// The unit of compute that is reserved and charged.
+pub(super) const TICK_MS: u64 = 1_000;
+/// What a million tokens of the scripted model's input and of its output cost, in US dollars.
+pub(super) const SCRIPTED_PRICES: (u64, u64) = (1, 4);
 
 /// Everything that the demo made.
 pub(super) struct DemoStage {
@@ -62,6 +68,10 @@ impl DemoStage {
         } else {
             "model        the one that was named; what it costs is real"
         }
+    }
+
+    pub(super) fn is_scripted(&self) -> bool {
+        self.scripted
     }
 
     pub(super) fn source_pid(&self) -> u32 {
@@ -143,19 +153,24 @@ impl DemoStage {
 
 /// Short times, so that the whole life of a transfer fits into seconds, and a tier whose seconds are dear.
 fn settings() -> Settings {
-    let mut tier = Tier::defaults().swap_remove(0);
-    tier.run_price = PicoUsd::from_pico(2_000_000);
-    tier.frozen_price = PicoUsd::from_pico(200_000);
     let policy = PolicySettings {
         grace_ms: Some(2_000),
-        tick_ms: Some(1_000),
+        tick_ms: Some(TICK_MS),
         lease_ms: Some(9_000),
         renew_ms: Some(1_000),
-        tiers: vec![tier],
+        tiers: vec![tier()],
         ..PolicySettings::default()
     };
     let node = NodeSettings { allow_degraded: true, checkpoint_every_ms: Some(5_000) };
     Settings { policy, node, ..Settings::default() }
+}
+
+/// A tier whose seconds are dear.
+pub(super) fn tier() -> Tier {
+    let mut tier = Tier::defaults().swap_remove(0);
+    tier.run_price = PicoUsd::from_pico(2_000_000);
+    tier.frozen_price = PicoUsd::from_pico(200_000);
+    tier
 }
 
 async fn start_model(home: &Home, root: &Path, keep: bool) -> Result<Child> {
@@ -163,6 +178,7 @@ async fn start_model(home: &Home, root: &Path, keep: bool) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("scripted-model").arg("--address-file").arg(&address);
     command.arg("--request-log").arg(root.join("requests.jsonl"));
+    process::restrict(command.as_std_mut(), Needs::Places);
     command.env("HANDOFF_HOME", home.path()).kill_on_drop(!keep);
     let log = std::fs::File::create(root.join("model.log"))?;
     let mut child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
@@ -184,7 +200,8 @@ fn policy(choice: &ModelChoice, root: &Path) -> Result<String> {
     let Some(url) = &choice.model_url else {
         let address = std::fs::read_to_string(root.join("model-address"))?;
         let base = address.trim_end_matches("/v1");
-        return Ok(GatewayPolicy::scripted_text(base, "scripted", "1.00", "4.00"));
+        let (input, output) = SCRIPTED_PRICES;
+        return Ok(GatewayPolicy::scripted_text(base, "scripted", &input.to_string(), &output.to_string()));
     };
     let prices = choice.price_input.as_ref().zip(choice.price_output.as_ref());
     let (input, output) =
@@ -242,6 +259,7 @@ fn start_agent(home: &Home, root: &Path, choice: &ModelChoice) -> Result<Child> 
             }
         }
     }
+    process::restrict(command.as_std_mut(), Needs::Credentials);
     command.env("HANDOFF_HOME", home.path()).kill_on_drop(true);
     let log = std::fs::File::create(root.join("agent.log"))?;
     let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();

@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use handoff_protocol::id::RequestId;
-use handoff_protocol::{IncarnationId, NanoUsd, SessionId, TierName, TransferId};
+use handoff_protocol::request::{Provision, TokenText};
+use handoff_protocol::{Digest, IncarnationId, NanoUsd, NodeId, SessionId, TierName, TransferId};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Home;
 
 /// A move as it was left.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveJournal {
-    /// Its id; also the nonce of the return, should there be one.
+    /// Its id, which request ids are made from.
     pub id: IncarnationId,
     /// The source's name.
     pub source: String,
@@ -29,16 +30,22 @@ pub struct MoveJournal {
     pub session_id: SessionId,
     /// Its epoch as the source holds it; none before the first staging.
     pub epoch: Option<u64>,
+    /// The draft that was given to be staged: a request whose answer was lost is sent again as it was.
+    pub draft: Option<Digest>,
     /// The transfer, once it is staged.
     pub transfer_id: Option<TransferId>,
     /// What the destination gets.
     pub tier: TierName,
     /// What it may spend.
     pub budget_usd: NanoUsd,
+    /// The node that was asked for.
+    pub node: Option<NodeId>,
     /// Activations that were tried: each has a request id of its own.
     pub activations: u32,
-    /// The source has been told to stop for good, and not yet been let go on.
+    /// The source was about to be told to stop for good, and has not yet been let go on.
     pub frozen: bool,
+    /// Names the return: made when the source had confirmed that it is frozen, and durable before it is sent.
+    pub nonce: Option<IncarnationId>,
     /// How it ended.
     pub ended: Option<MoveEnd>,
 }
@@ -87,6 +94,18 @@ impl MoveJournal {
         std::fs::rename(&temporary, &path)?;
         std::fs::File::open(&directory)?.sync_all()?;
         Ok(())
+    }
+
+    /// What is asked of provision: everything that the caller chose.
+    pub fn provision(&self, token: TokenText) -> Provision {
+        Provision {
+            request_id: self.request("provision"),
+            token: Some(token),
+            tier: self.tier.clone(),
+            budget_usd: self.budget_usd,
+            carve: false,
+            node_id: self.node,
+        }
     }
 
     /// The request id of a step.

@@ -1,21 +1,23 @@
 //! `handoff move`: a running agent's session goes to a sandbox; the source works on until the last moment and
 //! ends only after `active` has been confirmed.
 
+mod isolation;
 mod journal;
 mod link;
 mod moving;
+mod rest;
 mod undo;
 
 use anyhow::{Context as _, Result, bail};
-use handoff_client::Client;
-use handoff_protocol::{ErrorCode, Problem, SessionId};
+use handoff_protocol::SessionId;
+use handoff_protocol::request::TransferView;
 use serde::Serialize;
 
 pub use self::journal::{MoveJournal, lies_below};
 pub use self::link::SourceLink;
 pub use self::moving::{Moved, Moving, bytes, new_id};
-use self::undo::Truth;
-use crate::cli::{Move, Source};
+use self::rest::{Rest, Truth};
+use crate::cli::Move;
 use crate::command::plan;
 use crate::config::Home;
 use crate::output::Output;
@@ -25,9 +27,12 @@ use crate::serving;
 struct Document<'a> {
     schema: &'static str,
     moved: bool,
-    session_id: SessionId,
-    transfer: &'a handoff_protocol::request::TransferView,
-    pause_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<SessionId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transfer: Option<&'a TransferView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause_ms: Option<u64>,
 }
 
 /// Moves a session, or finishes a move that was interrupted.
@@ -40,8 +45,11 @@ pub async fn run(home: &Home, arguments: Move, output: Output) -> Result<()> {
     }
     let client = serving::ensure(home).await?;
     let plan = plan::make(home, &arguments.source).await?;
-    plan.show(output);
-    check_isolation(&client, &arguments.source).await?;
+    if !output.is_json() {
+        plan.show(output, None);
+    }
+    plan.check_model(home)?;
+    isolation::check(home, &client, &arguments.source).await?;
     let journal = plan.journal(&arguments.source);
     let link = SourceLink::connect(&journal.control_socket).await?;
     let mut moving = Moving::new(home, client, Some(link), journal, output);
@@ -55,27 +63,6 @@ pub async fn run(home: &Home, arguments: Move, output: Output) -> Result<()> {
     }
 }
 
-/// A host that cannot enforce what the tier promises is refused before anything is staged.
-async fn check_isolation(client: &Client, source: &Source) -> Result<()> {
-    if source.allow_degraded {
-        return Ok(());
-    }
-    let nodes = client.nodes().await?.nodes;
-    let lost = |words: &std::collections::BTreeMap<String, String>| -> Vec<String> {
-        let lost = words.iter().filter(|(_, how)| how.starts_with("lost"));
-        lost.map(|(what, how)| format!("{what} ({how})")).collect()
-    };
-    let wanted = nodes.iter().filter(|node| source.node.is_none_or(|wanted| wanted == node.node_id));
-    let losses: Vec<Vec<String>> = wanted.map(|node| lost(&node.isolation)).collect();
-    if losses.is_empty() || losses.iter().any(Vec::is_empty) {
-        return Ok(());
-    }
-    let message =
-        format!("no node enforces all that a sandbox promises; lost here: {}", losses.concat().join(", "));
-    let hint = "run as root or on a host with cgroups, or accept the loss with --allow-degraded";
-    Err(Problem::new(ErrorCode::IsolationUnavailable, message, hint).into())
-}
-
 fn done(moving: &Moving, moved: &Moved, output: Output) -> Result<()> {
     let view = &moved.view;
     let node = view.destination.as_ref().map(|place| place.node_id.to_string()).unwrap_or_default();
@@ -87,13 +74,12 @@ fn done(moving: &Moving, moved: &Moved, output: Output) -> Result<()> {
     output.line(format_args!("  handoff logs {}", view.transfer));
     output.line(format_args!("  handoff transfer raise {} --budget USD", view.transfer));
     output.line(format_args!("  handoff transfer terminate {} --reason WHY", view.transfer));
-    let pause_ms = u64::try_from(moved.pause.as_millis()).unwrap_or(u64::MAX);
-    let session_id = moving.journal.session_id;
+    let pause_ms = moved.pause.map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
     output.document(&Document {
         schema: "handoff.move.v1",
         moved: true,
-        session_id,
-        transfer: view,
+        session_id: Some(moving.journal.session_id),
+        transfer: Some(view),
         pause_ms,
     });
     Ok(())
@@ -101,13 +87,19 @@ fn done(moving: &Moving, moved: &Moved, output: Output) -> Result<()> {
 
 /// The source goes on, or one command is left to say what is true.
 async fn failed(moving: &mut Moving, error: anyhow::Error, output: Output) -> Result<()> {
+    let stopped = moving.journal.frozen;
     match moving.truth().await {
         Ok(Truth::Taken(view)) => {
             output.progress(format_args!("{} is {}: the source is retired", view.transfer, view.status));
-            moving.retire().await?;
-            return Ok(());
+            let moved = moving.found_done(*view).await?;
+            return done(moving, &moved, output);
         }
         Ok(Truth::NotTaken(_)) => {}
+        Err(unknown) if !stopped => {
+            output.progress(format_args!("what was staged could not be ended: {unknown:#}"));
+            output.progress("  → handoff move --resume");
+            return Err(error.context("the move failed; your session here was not stopped"));
+        }
         Err(unknown) => {
             let message = "it is not known whether the session moved; the source stands still until it is";
             output.progress(format_args!("{message}: {unknown:#}"));
@@ -116,6 +108,7 @@ async fn failed(moving: &mut Moving, error: anyhow::Error, output: Output) -> Re
         }
     }
     match moving.undo(&format!("{error:#}")).await {
+        Ok(()) if stopped => Err(error.context("the move failed; your session goes on here")),
         Ok(()) => Err(error.context("the move failed; your session here was not stopped")),
         Err(undo) => {
             output.progress(format_args!("the source stands still: {undo:#}"));
@@ -129,44 +122,40 @@ async fn failed(moving: &mut Moving, error: anyhow::Error, output: Output) -> Re
 async fn resume(home: &Home, output: Output) -> Result<()> {
     let Some(journal) = MoveJournal::open(home)? else {
         output.line("no move was interrupted");
+        let (schema, session_id, transfer, pause_ms) = ("handoff.move.v1", None, None, None);
+        output.document(&Document { schema, moved: false, session_id, transfer, pause_ms });
         return Ok(());
     };
     let client = serving::ensure(home).await?;
     let link = SourceLink::connect(&journal.control_socket).await.ok();
     let mut moving = Moving::new(home, client, link, journal, output);
     match resume_moving(&mut moving).await {
-        Ok(Some(moved)) => done(&moving, &moved, output),
-        Ok(None) => {
-            output.line("the session had moved; this copy is retired");
-            Ok(())
-        }
+        Ok(moved) => done(&moving, &moved, output),
         Err(error) => failed(&mut moving, error, output).await,
     }
 }
 
-async fn resume_moving(moving: &mut Moving) -> Result<Option<Moved>> {
-    use handoff_protocol::Status;
-    match moving.truth().await? {
-        Truth::Taken(_) => {
-            moving.retire().await?;
-            Ok(None)
-        }
-        Truth::NotTaken(None) => moving.run().await.map(Some),
-        Truth::NotTaken(Some(view)) => match view.status {
-            Status::Staged => {
+async fn resume_moving(moving: &mut Moving) -> Result<Moved> {
+    let truth = moving.truth().await?;
+    let paused = match (Rest::of(&truth), truth) {
+        (_, Truth::Taken(view)) => return moving.found_done(*view).await,
+        (_, Truth::NotTaken(None)) => moving.run_until_pushed().await?,
+        (rest, Truth::NotTaken(Some(view))) => match rest {
+            Rest::Provision => {
                 moving.provision().await?;
-                moving.finish().await.map(Some)
+                moving.pause_and_push().await?
             }
-            Status::Provisioned if view.is_final => {
-                let started = std::time::Instant::now();
+            Rest::Pause => moving.pause_and_push().await?,
+            Rest::Push => {
+                let paused = std::time::Instant::now();
                 moving.push(view.snapshot).await?;
-                moving.activate(started, view.snapshot).await.map(Some)
+                paused
             }
-            Status::Provisioned => moving.finish().await.map(Some),
-            Status::Pushed => moving.activate(std::time::Instant::now(), view.snapshot).await.map(Some),
-            Status::Active | Status::Insolvent | Status::Terminated | Status::Expired => {
-                bail!("the transfer is {} and was never claimed", view.status)
+            Rest::Activate => return moving.activate_again().await,
+            Rest::Everything | Rest::Retire | Rest::GiveBack => {
+                bail!("{} is {} and was never claimed", view.transfer, view.status)
             }
         },
-    }
+    };
+    moving.activate(paused).await
 }

@@ -1,17 +1,18 @@
 //! The steps of a move, in order, each durable before the next depends on it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use handoff_agent::control::Freeze;
-use handoff_client::{Client, ClientBlobs};
+use handoff_client::{Client, ClientBlobs, ClientError};
 use handoff_protocol::listing::ViewQuery;
 use handoff_protocol::node::ObservedState;
 use handoff_protocol::request::{
     Activate, IssueToken, Operation, Provision, Push, Refresh, Stage, TransferView,
 };
-use handoff_protocol::session_dir::Standing;
+use handoff_protocol::session_dir::{Boundary, Standing};
 use handoff_protocol::{Digest, ErrorCode, IncarnationId, Status, TransferId};
 use handoff_snapshot::{CaptureIndex, CaptureSource, Captured, Moment};
 
@@ -23,8 +24,12 @@ use crate::serving;
 
 /// How long the source may take to reach a step boundary before its running call is interrupted.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// How long an authorisation may stay open without an outcome.
+const OUTCOME_WITHIN: Duration = Duration::from_secs(60);
 /// How long a node may take to have room: long enough for one that has just been started.
-const NODE_WITHIN: Duration = Duration::from_secs(20);
+pub(super) const NODE_WITHIN: Duration = Duration::from_secs(20);
+/// How long a destination may go on failing while it is prepared.
+const FAILING_FOR: Duration = Duration::from_secs(15);
 /// Draft refreshes before the pause, at the most.
 const REFRESHES: u32 = 3;
 /// A refresh with fewer new bytes than this is as good as none.
@@ -46,10 +51,8 @@ pub struct Moving {
 pub struct Moved {
     /// The transfer as it was confirmed.
     pub view: TransferView,
-    /// From the source's stop to the confirmation.
-    pub pause: Duration,
-    /// The snapshot that the destination resumed from.
-    pub snapshot: Digest,
+    /// From the source's stop to the confirmation; not known of a move that was found done.
+    pub pause: Option<Duration>,
 }
 
 impl Moving {
@@ -67,24 +70,25 @@ impl Moving {
 
     /// All of it, for a source that is still working.
     pub async fn run(&mut self) -> Result<Moved> {
+        let paused = self.run_until_pushed().await?;
+        self.activate(paused).await
+    }
+
+    /// Up to where the destination has verified and loaded the final snapshot: both stand still.
+    pub async fn run_until_pushed(&mut self) -> Result<Instant> {
         self.journal.save(&self.home)?;
-        let captured = self.stage().await?;
-        self.say(format_args!(
-            "staged       {} in {} parts",
-            bytes(captured.total_bytes),
-            captured.manifest.parts.len()
-        ));
+        self.stage().await?;
         self.provision().await?;
         self.refresh_drafts().await?;
-        self.finish().await
+        self.pause_and_push().await
     }
 
     /// From the pause on.
-    pub async fn finish(&mut self) -> Result<Moved> {
+    pub(super) async fn pause_and_push(&mut self) -> Result<Instant> {
         let paused = Instant::now();
         let captured = self.stop_and_refresh().await?;
         self.push(captured.digest).await?;
-        self.activate(paused, captured.digest).await
+        Ok(paused)
     }
 
     fn say(&self, line: std::fmt::Arguments<'_>) {
@@ -106,13 +110,26 @@ impl Moving {
         Ok(captured)
     }
 
-    async fn stage(&mut self) -> Result<Captured> {
+    async fn stage(&mut self) -> Result<()> {
+        if let Some(draft) = self.journal.draft {
+            return self.send_stage(draft).await;
+        }
         let captured = self.capture(Moment::Draft).await?;
+        self.journal.draft = Some(captured.digest);
+        self.journal.save(&self.home)?;
+        self.send_stage(captured.digest).await?;
+        let parts = captured.manifest.parts.len();
+        self.say(format_args!("staged       {} in {parts} parts", bytes(captured.total_bytes)));
+        Ok(())
+    }
+
+    /// Sent again, it is the same request and gets the same answer.
+    pub(super) async fn send_stage(&mut self, draft: Digest) -> Result<()> {
         let body = Stage {
             request_id: self.journal.request("stage"),
             session_id: Some(self.journal.session_id),
             expected_epoch: self.journal.epoch,
-            snapshot: Some(captured.digest),
+            snapshot: Some(draft),
             input: None,
             source_host: Some(serving::host_name()),
             is_final: false,
@@ -122,12 +139,47 @@ impl Moving {
         let staged = self.client.stage(body).await?;
         self.journal.transfer_id = Some(staged.transfer_id);
         self.journal.epoch = Some(staged.epoch);
-        self.journal.save(&self.home)?;
-        Ok(captured)
+        self.journal.save(&self.home)
     }
 
     pub(super) fn transfer(&self) -> Result<TransferId> {
         self.journal.transfer_id.context("nothing was staged yet")
+    }
+
+    /// A destination may fail once, as when its agent is killed, and is prepared again; one that goes on failing
+    /// ends the wait.
+    async fn until_it_keeps_failing(&self) -> anyhow::Error {
+        let mut failing_since = None;
+        loop {
+            let observed = match self.transfer() {
+                Ok(transfer) => self.client.transfer(transfer, ViewQuery::default()).await.ok(),
+                Err(error) => return error,
+            };
+            let observed = observed.and_then(|view| view.destination?.observed);
+            if observed == Some(ObservedState::Failed) {
+                let since = *failing_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > FAILING_FOR {
+                    return anyhow::anyhow!(
+                        "the destination cannot be prepared; `handoff logs node` says why"
+                    );
+                }
+            } else {
+                failing_since = None;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// The directory of the transfer's destination, where the node is this machine's.
+    pub fn destination(&self, home: &Home) -> Result<PathBuf> {
+        let name = self.transfer()?.to_string();
+        for entry in std::fs::read_dir(home.node().join("destinations"))? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(&name) {
+                return Ok(entry.path());
+            }
+        }
+        bail!("{name} has no destination on this machine")
     }
 
     async fn token(&self, operation: Operation) -> Result<handoff_protocol::request::TokenText> {
@@ -138,14 +190,7 @@ impl Moving {
 
     pub(super) async fn provision(&mut self) -> Result<()> {
         let token = self.token(Operation::ProvisionRuntime).await?;
-        let body = Provision {
-            request_id: self.journal.request("provision"),
-            token: Some(token),
-            tier: self.journal.tier.clone(),
-            budget_usd: self.journal.budget_usd,
-            carve: false,
-            node_id: None,
-        };
+        let body = self.journal.provision(token);
         let view = self.provision_when_there_is_room(body).await?;
         let node = view.destination.map(|place| place.node_id.to_string()).unwrap_or_default();
         self.say(format_args!("provisioned  {} on {node}", self.journal.tier));
@@ -210,26 +255,39 @@ impl Moving {
 
     /// The pause begins: the source stops at a step boundary, and its last snapshot becomes the final one.
     async fn stop_and_refresh(&mut self) -> Result<Captured> {
-        let freeze = Freeze {
-            session_id: self.journal.session_id,
-            transfer_id: self.transfer()?,
-            epoch: self.journal.epoch.context("nothing was staged yet")?,
-        };
-        self.journal.frozen = true;
-        self.journal.save(&self.home)?;
-        let link =
-            self.link.as_mut().context("the source is not running: start its agent again, then resume")?;
-        let boundary = link.freeze(freeze, STOP_WITHIN).await?;
+        let boundary = self.freeze().await?;
         let captured = self.capture(Moment::Final).await?;
         self.refresh(captured.digest, true).await?;
         self.say(format_args!("paused       at step {}, {} new", boundary.step, bytes(captured.new_bytes)));
         Ok(captured)
     }
 
+    /// Stops the source for this transfer, and only then names the return that could be needed. Asked of a source
+    /// that is frozen already, it is answered as before.
+    pub(super) async fn freeze(&mut self) -> Result<Boundary> {
+        let freeze = Freeze {
+            session_id: self.journal.session_id,
+            transfer_id: self.transfer()?,
+            epoch: self.journal.epoch.context("nothing was staged yet")?,
+        };
+        let link =
+            self.link.as_mut().context("the source is not running: start its agent again, then resume")?;
+        self.journal.frozen = true;
+        self.journal.save(&self.home)?;
+        let boundary = link.freeze(freeze, STOP_WITHIN).await?;
+        self.journal.nonce.get_or_insert_with(new_id);
+        self.journal.save(&self.home)?;
+        Ok(boundary)
+    }
+
     pub(super) async fn push(&mut self, snapshot: Digest) -> Result<()> {
         let request = self.journal.request(&format!("push.{}", &snapshot.hex()[..24]));
         let body = Push { request_id: request, checksum: Some(snapshot), wait_ms: Some(120_000) };
-        let view = self.client.push(self.transfer()?, body).await?;
+        let push = self.client.push(self.transfer()?, body);
+        let view = tokio::select! {
+            pushed = push => pushed?,
+            failed = self.until_it_keeps_failing() => return Err(failed),
+        };
         if view.status != Status::Pushed {
             bail!("the destination did not verify the snapshot; the transfer is {}", view.status);
         }
@@ -238,20 +296,47 @@ impl Moving {
     }
 
     /// The one irreversible step. Only a confirmed `active` ends the source.
-    pub(super) async fn activate(&mut self, paused: Instant, snapshot: Digest) -> Result<Moved> {
+    pub async fn activate(&mut self, paused: Instant) -> Result<Moved> {
         self.journal.activations += 1;
         self.journal.save(&self.home)?;
+        let view = self.send_activate().await?;
+        self.arrived(view, paused).await
+    }
+
+    /// An activation whose answer was lost is asked again, with its own request id, until its outcome is known; if
+    /// nobody claimed, there is one more.
+    pub(super) async fn activate_again(&mut self) -> Result<Moved> {
+        let asked = Instant::now();
+        if self.journal.activations == 0 {
+            return self.activate(asked).await;
+        }
+        loop {
+            match self.send_activate().await {
+                Ok(view) => return self.arrived(view, asked).await,
+                Err(error) => match error.downcast_ref().and_then(ClientError::code) {
+                    Some(ErrorCode::NotResumed) => return self.activate(asked).await,
+                    Some(ErrorCode::AlreadyAuthorized) if asked.elapsed() < OUTCOME_WITHIN => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    async fn send_activate(&self) -> Result<TransferView> {
         let token = self.token(Operation::Activate).await?;
         let request_id = self.journal.request(&format!("activate.{}", self.journal.activations));
         let body = Activate { request_id, token: Some(token), wait_ms: None };
-        let view = self.client.activate(self.transfer()?, body).await?;
+        Ok(self.client.activate(self.transfer()?, body).await?)
+    }
+
+    async fn arrived(&mut self, view: TransferView, paused: Instant) -> Result<Moved> {
         if view.status != Status::Active {
             bail!("the transfer is {}, not active", view.status);
         }
         let pause = paused.elapsed();
         self.say(format_args!("active       paused {:.1} s", pause.as_secs_f64()));
         self.retire().await?;
-        Ok(Moved { view, pause, snapshot })
+        Ok(Moved { view, pause: Some(pause) })
     }
 
     /// The source ends. Its files stay.
