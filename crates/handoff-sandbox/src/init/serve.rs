@@ -8,6 +8,7 @@ use std::os::unix::net::UnixListener;
 
 use handoff_protocol::IncarnationId;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, wait};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -21,8 +22,9 @@ use crate::clock::{self, timespec};
 use crate::control::{AgentState, Cause, FromInit, Refused, Status, ToInit, is_go};
 use crate::lease::{Grant, Keeper};
 
-/// The agent's lines that are kept while nobody reads them. An agent that says more has to wait.
-const LINES_KEPT: usize = 256;
+/// Bytes of the agent's lines that are kept while nobody reads them: the init's memory is not the tier's. An
+/// agent that says more has to wait.
+const SAID_BYTES: usize = 4 << 20;
 
 /// Everything the init holds.
 #[derive(Debug)]
@@ -39,6 +41,8 @@ pub(super) struct Init {
     connection: Option<Connection>,
     /// What the agent said and nobody has heard yet.
     said: VecDeque<String>,
+    /// What they take.
+    said_bytes: usize,
     lines_dropped: u64,
     children: OwnedFd,
     /// Runs on CLOCK_BOOTTIME: it fires at the deadline even if the machine slept over it.
@@ -86,6 +90,7 @@ impl Init {
             listener,
             connection: None,
             said: VecDeque::new(),
+            said_bytes: 0,
             lines_dropped: 0,
             children,
             timer,
@@ -98,7 +103,7 @@ impl Init {
         loop {
             self.keep_lease();
             self.tell();
-            let ready = self.look();
+            let Some(ready) = self.look() else { return self.end() };
             if ready.child {
                 self.reap();
             }
@@ -120,11 +125,12 @@ impl Init {
         }
     }
 
-    /// Waits until something happens.
-    fn look(&self) -> Ready {
+    /// Waits until something happens. Nothing where waiting itself fails: an init that can no longer hear must
+    /// not leave anything running.
+    fn look(&self) -> Option<Ready> {
         let (input, output) = (PollFlags::IN, PollFlags::OUT);
         let agent_waits = self.agent.outgoing.len() > 0;
-        let agent_flags = flags(self.said.len() < LINES_KEPT, input) | flags(agent_waits, output);
+        let agent_flags = flags(self.said_bytes < SAID_BYTES, input) | flags(agent_waits, output);
         let mut fds = vec![
             PollFd::new(&self.children, input),
             PollFd::new(&self.timer, input),
@@ -140,18 +146,20 @@ impl Init {
                 .map(|connection| (connection.stream.as_fd(), input | flags(connection.has_more(), output))),
         );
         let again = self.freezer.again().map(timespec);
-        if poll(&mut fds, again.as_ref()).is_err() {
-            return Ready::default();
+        match poll(&mut fds, again.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR | Errno::AGAIN | Errno::NOMEM) => return Some(Ready::default()),
+            Err(_) => return None,
         }
         let came = |index: usize| !fds[index].revents().is_empty();
-        Ready {
+        Some(Ready {
             child: came(0),
             timer: came(1),
             accept: came(2),
             agent: agent.is_some_and(came),
             log: log.is_some_and(came),
             command: connection.is_some_and(came),
-        }
+        })
     }
 
     /// Brings the payload into the state that the reasons demand. Says so when the lease has just run out.
@@ -269,6 +277,7 @@ impl Init {
         let _ = self.agent.outgoing.flush(&self.agent.stream);
         match self.agent.incoming.read(&self.agent.stream) {
             Ok(Some(cut)) => {
+                self.said_bytes += cut.lines.iter().map(|line| weight(line)).sum::<usize>();
                 self.said.extend(cut.lines);
                 self.lines_dropped += cut.dropped;
             }
@@ -296,6 +305,7 @@ impl Init {
         while connection.takes_more()
             && let Some(line) = self.said.pop_front()
         {
+            self.said_bytes -= weight(&line);
             connection.send(&FromInit::Agent { line });
         }
         if let Some(code) = self.exit
@@ -343,6 +353,11 @@ impl Init {
         self.kill_all();
         0
     }
+}
+
+/// What a line takes while it is kept; an empty one is not free.
+fn weight(line: &str) -> usize {
+    line.len() + size_of::<String>()
 }
 
 /// Adds what there is to the list, and says where it stands.

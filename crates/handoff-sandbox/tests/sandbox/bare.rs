@@ -1,11 +1,12 @@
 //! A host that gives no namespaces: refused, or degraded when that was allowed, with everything said that is
 //! lost. The host is this one, seen from a user namespace that may have none below it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
 use handoff_sandbox::control::{FromInit, ToInit};
-use handoff_sandbox::{Driver, Facet, Spec, StartError};
+use handoff_sandbox::{Driver, EXE_INSIDE, Facet, Spec, StartError};
 
 use crate::world::{SOON, World, assert_beats, assert_still, client, eventually, log, size};
 
@@ -134,5 +135,20 @@ fn the_end_of_the_agent_ends_the_rest() {
             matches!(node.next(SOON).expect("the init lives"), Some(FromInit::Exited { code: 4 }))
         });
         assert_still(&spec);
+    });
+}
+
+#[test]
+fn nothing_weakens_the_init() {
+    without_namespaces("nothing_weakens_the_init", |world| {
+        let mut spec = world.spec(&[EXE_INSIDE, "against-parent"]);
+        spec.allow_degraded = true;
+        world.start(&spec);
+        let path = spec.workspace().join("against.json");
+        eventually("the attempts are made", || path.exists());
+        let outcomes: BTreeMap<String, String> =
+            serde_json::from_slice(&fs::read(path).expect("written")).expect("JSON");
+        assert!(outcomes.len() > 15 && outcomes.values().all(|outcome| outcome == "EPERM"), "{outcomes:?}");
+        assert_eq!(client(&spec).ask(&ToInit::Freeze, SOON).expect("answered").refused, None);
     });
 }
