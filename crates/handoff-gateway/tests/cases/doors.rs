@@ -15,7 +15,7 @@ const THERE: &str = "HANDOFF_TEST_FEW_FILES";
 const SOFT: u64 = 400;
 const HARD: u64 = 512;
 /// What each greedy sandbox opens. Two of them would take all there is.
-const MANY: usize = 120;
+const MANY: usize = 150;
 
 #[test]
 fn two_greedy_sandboxes_starve_nobody() {
