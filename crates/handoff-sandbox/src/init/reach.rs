@@ -54,15 +54,23 @@ impl Reach {
         }
     }
 
-    /// Ends all of them, and collects them where nobody else does.
-    pub(super) fn kill(self) {
+    /// Ends all of them, and collects them where nobody else does. True when nobody is left: whoever descends
+    /// from this process has an ancestor among its children, so a process without children is alone.
+    pub(super) fn kill(self) -> bool {
         let _ = self.signal(Signal::KILL);
-        if self == Self::Descendants {
-            Deadline::within(Duration::from_secs(5)).until(|| {
+        match self {
+            // The kernel ends what is in a namespace with its first process.
+            Self::Namespace => true,
+            Self::Descendants => Deadline::within(Duration::from_secs(5)).until(|| {
                 let _ = self.signal(Signal::KILL);
-                while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-                self.others().is_ok_and(|others| others.is_empty())
-            });
+                loop {
+                    match wait(WaitOptions::NOHANG) {
+                        Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                        Ok(None) => return false,
+                        Err(errno) => return errno == rustix::io::Errno::CHILD,
+                    }
+                }
+            }),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! commands demand, then looks at who has something to say.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -21,6 +22,7 @@ use super::reach::Reach;
 use crate::clock::{self, timespec};
 use crate::control::{AgentState, Cause, FromInit, Refused, Status, ToInit, is_go};
 use crate::lease::{Grant, Keeper};
+use crate::strays;
 
 /// Bytes of the agent's lines that are kept while nobody reads them: the init's memory is not the tier's. An
 /// agent that says more has to wait.
@@ -49,6 +51,7 @@ pub(super) struct Init {
     timer: OwnedFd,
     /// Whether the last turn found the lease over.
     lease_over: bool,
+    record: Option<File>,
 }
 
 /// What an init is made of.
@@ -60,6 +63,7 @@ pub(super) struct Parts {
     pub(super) log: Option<Log>,
     pub(super) listener: UnixListener,
     pub(super) children: OwnedFd,
+    pub(super) record: Option<File>,
 }
 
 /// What one look around found. Each is looked at in this order.
@@ -75,7 +79,7 @@ struct Ready {
 
 impl Init {
     pub(super) fn new(incarnation: IncarnationId, parts: Parts) -> io::Result<Self> {
-        let Parts { keeper, freezer, reach, agent, log, listener, children } = parts;
+        let Parts { keeper, freezer, reach, agent, log, listener, children, record } = parts;
         listener.set_nonblocking(true)?;
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         Ok(Self {
@@ -95,6 +99,7 @@ impl Init {
             children,
             timer,
             lease_over: false,
+            record,
         })
     }
 
@@ -342,15 +347,20 @@ impl Init {
     }
 
     /// What is frozen dies once it may run: so kill, thaw, and see that it is done, in this order.
-    fn kill_all(&mut self) {
+    /// True when nobody is left.
+    fn kill_all(&mut self) -> bool {
         let _ = self.reach.signal(Signal::KILL);
         let _ = self.freezer.bring(false);
-        self.reach.kill();
+        self.reach.kill()
     }
 
     /// A namespace whose first process ends waits for all others, so they are killed before.
     fn end(&mut self) -> i32 {
-        self.kill_all();
+        if self.kill_all()
+            && let Some(record) = &self.record
+        {
+            strays::end(record);
+        }
         0
     }
 }

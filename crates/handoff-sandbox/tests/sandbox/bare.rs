@@ -15,14 +15,23 @@ const THERE: &str = "HANDOFF_TEST_BARE";
 
 /// Runs a test in a place without namespaces.
 fn without_namespaces(test: &str, body: fn(&World)) {
+    somewhere(test, "true", body);
+}
+
+/// The same where there are no cgroups either, as a plain user has it.
+fn without_cgroups(test: &str, body: fn(&World)) {
+    somewhere(test, "mount -t tmpfs none /sys/fs/cgroup", body);
+}
+
+fn somewhere(test: &str, prepare: &str, body: fn(&World)) {
     if std::env::var_os(THERE).is_some() {
         body(&World::new());
         return;
     }
     let (_, module) = module_path!().split_once("::").expect("the crate's name comes first");
-    let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
+    let script = format!("{prepare} && echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"");
     let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "sh", "-c", script, "sh"]);
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
     command.arg(std::env::current_exe().expect("a path"));
     command.args([&format!("{module}::{test}"), "--exact", "--nocapture"]).env(THERE, "1");
     let output = command.output().expect("unshare can be executed");
@@ -107,21 +116,77 @@ fn processes_that_leave_their_session_are_held_and_ended_too() {
 
 #[test]
 fn orphans_of_a_killed_init_are_found_by_their_mark() {
-    without_namespaces("orphans_of_a_killed_init_are_found_by_their_mark", |world| {
+    without_cgroups("orphans_of_a_killed_init_are_found_by_their_mark", |world| {
         let spec = script(world, HEART);
         let mut spec = spec;
         spec.command[2] = "(setsid sh -c \"$HEART\" &) ; exec sleep 600".to_owned();
         spec.env.insert("HEART".to_owned(), HEART.to_owned());
         let started = world.start(&spec);
         assert_beats(&spec);
-        let pid = rustix::process::Pid::from_raw(started.init.pid).expect("a process id");
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is ours");
+        kill(started.init.pid);
         assert!(started.init.ends_within(SOON));
         assert_beats(&spec);
         world.driver.teardown(&spec.name, &spec.dir).expect("all of it goes");
         assert_still(&spec);
         world.assert_gone(&spec);
     });
+}
+
+/// H-91: a hostile payload drops the variable and leaves its session, and its init is killed. Nothing finds
+/// such a process by name; so absence is not proved as long as it runs.
+#[test]
+fn absence_is_not_said_of_who_may_have_shed_its_mark() {
+    without_cgroups("absence_is_not_said_of_who_may_have_shed_its_mark", |world| {
+        let mut spec = script(world, "");
+        spec.command[2] =
+            "env -i HEART=\"$HEART\" W=\"$W\" setsid sh -c 'echo $$ > \"$W/pid\"; eval \"$HEART\"' & exec sleep 600"
+                .to_owned();
+        spec.env.insert("HEART".to_owned(), HEART.to_owned());
+        let started = world.start(&spec);
+        assert_beats(&spec);
+        kill(started.init.pid);
+        assert!(started.init.ends_within(SOON));
+        let left = world.driver.teardown(&spec.name, &spec.dir).expect_err("something of it runs");
+        let pid = fs::read_to_string(spec.workspace().join("pid")).expect("written");
+        assert!(left.why.as_ref().is_some_and(|why| why.contains(pid.trim())), "{left}");
+        assert!(left.processes.is_empty(), "it may be somebody else's: {left:?}");
+        assert_beats(&spec);
+        let mut next = script(world, HEART);
+        next.dir.clone_from(&spec.dir);
+        assert!(matches!(world.refused(&next), StartError::Invalid(why) if why.contains(pid.trim())));
+        kill(pid.trim().parse().expect("a process id"));
+        eventually("it is gone", || world.driver.teardown(&spec.name, &spec.dir).is_ok());
+        assert!(!spec.dir.join("bare.json").exists());
+        world.assert_gone(&spec);
+    });
+}
+
+/// An init that ended everything itself has proved it.
+#[test]
+fn an_init_that_was_told_to_end_leaves_no_doubt() {
+    without_cgroups("an_init_that_was_told_to_end_leaves_no_doubt", |world| {
+        let mut spec = script(world, "");
+        spec.env.insert("HEART".to_owned(), HEART.to_owned());
+        spec.command[2] = "env -i W=\"$W\" setsid sh -c \"$HEART\" & exec sleep 600".to_owned();
+        let started = world.start(&spec);
+        assert_beats(&spec);
+        let record = spec.dir.join("bare.json");
+        assert!(size_of_file(&record) > 0);
+        assert!(client(&spec).kill(SOON).expect("connected"));
+        assert!(started.init.ends_within(SOON));
+        assert_eq!(size_of_file(&record), 0);
+        world.driver.teardown(&spec.name, &spec.dir).expect("all of it went");
+        assert!(!record.exists());
+    });
+}
+
+fn size_of_file(path: &std::path::Path) -> u64 {
+    fs::metadata(path).expect("it is there").len()
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).expect("a process id");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is ours");
 }
 
 #[test]
