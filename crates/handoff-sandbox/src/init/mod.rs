@@ -65,9 +65,12 @@ fn begin(plan: InitPlan, report: &File) -> Result<Option<Init>, Failure> {
     let freezer = Freezer::new(plan.freezer, reach).stage("take the freezer")?;
     let children = sys::child_signals().stage("watch for children")?;
     let mut facts = plan.facts;
-    facts::confine(bare, &mut facts);
+    let safe = facts::confine(bare, &mut facts);
     facts::look(&plan.host_namespaces, bare, &mut facts).stage("look around")?;
     let nproc = fall_back(&mut facts, &freezer, plan.payload.pids);
+    if !safe {
+        facts.lost(Facet::Freeze, "the payload can signal its init, and stop what would freeze it");
+    }
     if !facts.is_whole() && !plan.payload.allow_degraded {
         Report::Refused { facts }.send(report).stage("report")?;
         return Ok(None);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::process::{Signal, WaitOptions, wait};
@@ -37,6 +38,20 @@ impl Reach {
             Self::Namespace => all.into_iter().filter(|(pid, _)| *pid != me).collect(),
             Self::Descendants => below(me, all),
         })
+    }
+
+    /// Whether a connection came from somebody else. Inside a namespace nobody sees the socket. Without one the
+    /// payload does, and its lease would be its own to grant: who connected has to live, and elsewhere.
+    pub(super) fn is_outside(self, stream: &UnixStream) -> bool {
+        match self {
+            Self::Namespace => true,
+            Self::Descendants => {
+                let peer = rustix::net::sockopt::socket_peercred(stream).map(|peer| peer.pid.as_raw_pid());
+                let (Ok(peer), Ok(others)) = (peer, self.others()) else { return false };
+                let lives = Stat::read(peer).is_some_and(|stat| !stat.ended());
+                lives && !others.iter().any(|(pid, _)| *pid == peer)
+            }
+        }
     }
 
     /// Sends a signal to all of them. Those that were made meanwhile are met by asking again.

@@ -186,6 +186,9 @@ impl Init {
     /// of no use to anyone.
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
+            if !self.reach.is_outside(&stream) {
+                continue;
+            }
             if let Ok(connection) = Connection::new(stream) {
                 self.connection = Some(connection);
                 self.say_status(Cause::Connected, None);

@@ -41,7 +41,7 @@ pub(crate) const NAMESPACES: [(&str, libc::c_int, Facet); 7] = [
 ];
 
 /// What is lost when the new namespaces cannot be made or filled.
-const BY_NAMESPACES: [Facet; 9] = [
+const BY_NAMESPACES: [Facet; 10] = [
     Facet::UserNamespace,
     Facet::MountNamespace,
     Facet::PidNamespace,
@@ -51,6 +51,7 @@ const BY_NAMESPACES: [Facet; 9] = [
     Facet::CgroupNamespace,
     Facet::ReadOnlyRoot,
     Facet::NoNetwork,
+    Facet::NoHostSockets,
 ];
 
 /// Runs the launcher: the plan comes on standard input, reports go to standard output.

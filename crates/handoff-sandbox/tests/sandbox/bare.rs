@@ -49,6 +49,11 @@ fn script(world: &World, script: &str) -> Spec {
     spec
 }
 
+/// A path of the host's that does not look like one, or it would be taken for one inside.
+fn as_it_is(path: &std::path::Path) -> String {
+    format!(":{}", path.display())
+}
+
 #[test]
 fn it_is_refused_unless_degraded_is_allowed() {
     without_namespaces("it_is_refused_unless_degraded_is_allowed", |world| {
@@ -59,6 +64,7 @@ fn it_is_refused_unless_degraded_is_allowed() {
             let why = facts.get(facet).to_string();
             assert!(why.starts_with("lost: make namespaces: "), "{facet}: {why}");
         }
+        assert!(!facts.holds(Facet::NoHostSockets), "{facts}");
         world.assert_gone(&spec);
         assert!(!world.driver.probe().holds(Facet::UserNamespace));
     });
@@ -71,19 +77,21 @@ fn what_is_left_still_confines() {
         fs::write(&outside, "s").expect("it is ours");
         let mut spec = script(
             world,
-            "cd \"$W\"; cat \"$SECRET\" > read; printf x > \"$SECRET\"; printf x > \"$TMPDIR/t\" && echo tmp >> ok; \
-             ls \"$TOP\" && echo listed; printf x > \"$STATE/s\" && echo state >> ok; \
+            "cd \"$W\"; cat \"${SECRET#:}\" > read; printf x > \"${SECRET#:}\"; printf x > \"$TMPDIR/t\" && echo tmp >> ok; \
+             ls \"${TOP#:}\" && echo listed; printf x > \"$STATE/s\" && echo state >> ok; \
              python3 -c 'import socket; socket.socket(socket.AF_INET)' && echo inet >> ok; \
              mount -t tmpfs x \"$W\" && echo mounted >> ok; grep -E 'NoNewPrivs|Seccomp:' /proc/self/status >> ok; echo end >> ok; sleep 600",
         );
-        spec.env.insert("SECRET".to_owned(), outside.display().to_string());
-        spec.env.insert("TOP".to_owned(), spec.dir.display().to_string());
+        spec.env.insert("SECRET".to_owned(), as_it_is(&outside));
+        spec.env.insert("TOP".to_owned(), as_it_is(&spec.dir));
         spec.env.insert("STATE".to_owned(), "/handoff/state".to_owned());
         let facts = world.start(&spec).isolation;
         for facet in [Facet::Seccomp, Facet::Landlock, Facet::NoNewPrivs, Facet::Setsid, Facet::Freeze] {
             assert!(facts.holds(facet), "{facts}");
         }
-        assert!(facts.losses().count() >= 9, "{facts}");
+        assert!(facts.losses().count() >= 10, "{facts}");
+        let why = facts.get(Facet::NoHostSockets).to_string();
+        assert!(why.contains("mint, approve"), "{why}");
         let ok = || fs::read_to_string(spec.workspace().join("ok")).unwrap_or_default();
         eventually("the script is done", || ok().ends_with("end\n"));
         assert_eq!(ok(), "tmp\nstate\nNoNewPrivs:\t1\nSeccomp:\t2\nend\n", "{}", log(&spec));
@@ -215,5 +223,45 @@ fn nothing_weakens_the_init() {
             serde_json::from_slice(&fs::read(path).expect("written")).expect("JSON");
         assert!(outcomes.len() > 15 && outcomes.values().all(|outcome| outcome == "EPERM"), "{outcomes:?}");
         assert_eq!(client(&spec).ask(&ToInit::Freeze, SOON).expect("answered").refused, None);
+    });
+}
+
+/// Connects to its init, once itself and once through a child that has ended by then, and asks for something.
+const INTRUDER: &str = r#"
+import os, socket
+heard = []
+for orphan in (False, True):
+    s = socket.socket(socket.AF_UNIX)
+    if not orphan:
+        s.connect(os.environ['SOCK'][1:])
+    elif os.fork() == 0:
+        s.connect(os.environ['SOCK'][1:])
+        os._exit(0)
+    else:
+        os.wait()
+    try:
+        s.sendall(b'{"type":"freeze"}\n')
+        heard.append(s.recv(100))
+    except OSError as error:
+        heard.append(error.strerror)
+os.chdir(os.environ['W'])
+open('heard.new', 'w').write(repr(heard))
+os.rename('heard.new', 'heard')
+"#;
+
+/// The payload sees `init.sock`, and is its owner; the lease is not its own to grant all the same.
+#[test]
+fn the_payload_has_no_say_at_its_init() {
+    without_namespaces("the_payload_has_no_say_at_its_init", |world| {
+        let mut spec = script(world, "python3 -c \"$INTRUDER\"; exec sleep 600");
+        spec.env.insert("INTRUDER".to_owned(), INTRUDER.to_owned());
+        spec.env.insert("SOCK".to_owned(), as_it_is(&spec.dir.join("init.sock")));
+        world.start(&spec);
+        let path = spec.workspace().join("heard");
+        eventually("it has tried", || path.exists());
+        let heard = fs::read_to_string(path).expect("written");
+        assert!(!heard.contains("status"), "{heard}");
+        let status = client(&spec).ask(&ToInit::Status, SOON).expect("the node is heard");
+        assert!(!status.reasons.command, "{heard}");
     });
 }
