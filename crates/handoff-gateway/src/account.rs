@@ -36,6 +36,8 @@ struct Inner {
     /// Reports that have a number, and how many of them are known to be durable.
     sealed: u64,
     durably_sealed: u64,
+    /// How often the whole meter was put in the place of its records, open holds included.
+    compactions: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +81,7 @@ pub(crate) enum NoHold {
 
 impl Account {
     pub(crate) fn new(clock: Arc<dyn Clock>, meter: Meter, journal: Journal) -> Self {
-        let inner = Inner { meter, journal, lease: None, sealed: 1, durably_sealed: 0 };
+        let inner = Inner { meter, journal, lease: None, sealed: 1, durably_sealed: 0, compactions: 0 };
         Self { clock, inner: Mutex::new(inner), revision: watch::Sender::new(1) }
     }
 
@@ -96,7 +98,8 @@ impl Account {
             let grant = bid.fit(available).map_err(|required| NoHold::Exceeded { required, available })?;
             let records = inner.meter.hold(epoch, call_id, grant.amount_usd).map_err(no_hold)?;
             let durable = inner.journal.append_hold(&records);
-            (OpenHold::new(Arc::clone(self), epoch, call_id, grant.amount_usd), grant, durable)
+            let hold = OpenHold::new(Arc::clone(self), epoch, call_id, grant.amount_usd, inner.compactions);
+            (hold, grant, durable)
         };
         self.changed();
         let durable = durable.await.unwrap_or_else(|_| Err(JournalError::ended()));
@@ -168,8 +171,13 @@ impl Inner {
     fn keep(&mut self, records: &[Record]) {
         self.journal.append(records);
         if self.journal.is_large() {
-            self.journal.compact(&Record::Compacted { meter: Box::new(self.meter.clone()) });
+            self.compact();
         }
+    }
+
+    fn compact(&mut self) {
+        self.compactions += 1;
+        self.journal.compact(&Record::Compacted { meter: Box::new(self.meter.clone()) });
     }
 }
 
@@ -246,6 +254,58 @@ mod tests {
         assert!(account.hold(CallId::from_u128(3), &bid()).await.is_ok());
     }
 
+    /// Lets a future begin.
+    async fn begin<F: Future>(future: &mut std::pin::Pin<&mut F>) -> bool {
+        std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx).is_ready())).await
+    }
+
+    /// H-78: its request never left, so it is released, whatever was written of it meanwhile.
+    #[tokio::test]
+    async fn a_refused_hold_that_a_compaction_has_seen_is_released_in_the_journal_too() {
+        let tape = Tape::default();
+        let account = account(&tape).await;
+        tape.fill(true);
+        let bid = bid();
+        let mut held = std::pin::pin!(account.hold(CallId::from_u128(1), &bid));
+        assert!(!begin(&mut held).await);
+        // The disk has refused, and whoever waits has not heard it yet.
+        while account.lock().journal.refusal().is_none() {
+            tokio::task::yield_now().await;
+        }
+        account.lock().compact();
+        tape.fill(false);
+        let refused = held.await.map(|(_, grant)| grant);
+        assert_eq!(refused, Err(NoHold::Journal(JournalError::Full)));
+        account.flush().await;
+        let mut meter = replayed(&tape);
+        assert_eq!(meter, account.lock().meter);
+        assert_eq!(meter.recover(), [], "a restart charges nothing");
+    }
+
+    /// H-77: who gets a hold may send, so nobody gets one before the disk has it.
+    #[tokio::test]
+    async fn nobody_has_a_hold_before_it_is_durable() {
+        let tape = Tape::default();
+        let account = account(&tape).await;
+        let bid = bid();
+        let mut held = std::pin::pin!(account.hold(CallId::from_u128(1), &bid));
+        let holds = |tape: &Tape| {
+            tape.records().into_iter().filter(|record| matches!(record, Record::Held { .. })).count()
+        };
+        tape.hold_up(true);
+        assert!(!begin(&mut held).await);
+        // The disk is at it, for as long as it likes.
+        while !tape.is_held_up() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!begin(&mut held).await);
+        assert_eq!(holds(&tape), 0);
+        tape.hold_up(false);
+        let (hold, _) = held.await.expect("held");
+        assert_eq!(holds(&tape), 1);
+        hold.release();
+    }
+
     #[tokio::test]
     async fn a_hold_ends_with_its_owner() {
         let tape = Tape::default();
@@ -266,14 +326,14 @@ mod tests {
     async fn a_lease_that_ends_while_the_hold_is_written_gives_it_back() {
         let tape = Tape::default();
         let account = account(&tape).await;
-        account.stand(Mode::Frozen, None).await.expect("it stands");
+        account.stand(Mode::Frozen).await.expect("it stands");
         let refused = account.hold(CallId::from_u128(1), &bid()).await.map(|(_, grant)| grant);
         assert_eq!(refused, Err(NotNow::Frozen.into()));
-        account.stand(Mode::Running, None).await.expect("it runs");
+        account.stand(Mode::Running).await.expect("it runs");
         // Frozen between the decision and the answer of the disk.
         let bid = bid();
         let held = account.hold(CallId::from_u128(2), &bid);
-        let frozen = async { account.stand(Mode::Frozen, None).await };
+        let frozen = async { account.stand(Mode::Frozen).await };
         let (held, frozen) = tokio::join!(held, frozen);
         frozen.expect("it stands");
         assert_eq!(held.map(|(_, grant)| grant), Err(NotNow::Frozen.into()));

@@ -176,9 +176,6 @@ pub struct Stand {
     pub destination: DestinationKey,
     /// As what.
     pub mode: crate::meter::Mode,
-    /// When it began, in CLOCK_BOOTTIME milliseconds; absent for now. The future is now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_boot_ms: Option<u64>,
 }
 
 /// Asks for a destination's state.
@@ -264,7 +261,9 @@ pub struct Close {
     pub destination: DestinationKey,
     /// Which epoch.
     pub epoch: u64,
-    /// The last proof of life, in CLOCK_BOOTTIME milliseconds; absent for now. What was charged stays charged.
+    /// The last proof of life, in CLOCK_BOOTTIME milliseconds of this boot. Running counts until then; absent,
+    /// until now as far as the lease reaches, and not at all where this gateway has not admitted the epoch.
+    /// What was charged stays charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_boot_ms: Option<u64>,
     /// Milliseconds to wait at the most; no more than 60 s are waited.

@@ -13,6 +13,7 @@ use crate::account::Account;
 use crate::call::Caller;
 use crate::clock::Clock;
 use crate::credential::Cabinet;
+use crate::descriptors::Descriptors;
 use crate::door::{Access, Door};
 use crate::journal::{self, FileDisk, Journal, JournalError};
 use crate::meter::{Meter, Record, Terms, Unfitting};
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) policy: Arc<Policy>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) connections: Connections,
+    pub(crate) descriptors: Arc<Descriptors>,
     pub(crate) tasks: TaskTracker,
 }
 
@@ -109,6 +111,7 @@ impl Destination {
             caller: Arc::clone(&self.caller),
             calls: Arc::new(Semaphore::new(shared.policy.limits().calls)),
             bodies: Arc::new(Semaphore::new(shared.policy.limits().bodies_bytes)),
+            descriptors: shared.descriptors.share(),
             tasks: shared.tasks.clone(),
         });
         let closing = CancellationToken::new();

@@ -19,13 +19,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::call::{Call, Caller};
+use crate::descriptors::Share;
 use crate::refusal::DoorRefusal;
 use crate::reply::{self, DoorBody};
 
 /// A connection that has sent half a request head for this long is closed.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections at a time: calls, and those that are kept for the next one.
-const CONNECTIONS: usize = 512;
 
 /// Who may come in, and where they may go.
 #[derive(Debug, Clone)]
@@ -44,6 +43,8 @@ pub(crate) struct Door {
     pub(crate) calls: Arc<Semaphore>,
     /// Bytes of requests that may still be taken in.
     pub(crate) bodies: Arc<Semaphore>,
+    /// Connections at a time.
+    pub(crate) descriptors: Share,
     /// Calls outlive the connection and the door; the gateway waits for them.
     pub(crate) tasks: TaskTracker,
 }
@@ -51,11 +52,10 @@ pub(crate) struct Door {
 impl Door {
     /// Serves connections until it is told to close.
     pub(crate) async fn serve(self: Arc<Self>, listener: UnixListener, closing: CancellationToken) {
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
-            let permit = tokio::select! {
+            let taken = tokio::select! {
                 () = closing.cancelled() => return,
-                permit = Arc::clone(&room).acquire_owned() => permit.expect("never closed"),
+                taken = self.descriptors.take() => taken,
             };
             let accepted = tokio::select! {
                 () = closing.cancelled() => return,
@@ -71,7 +71,7 @@ impl Door {
             };
             let (door, closing) = (Arc::clone(&self), closing.clone());
             tokio::spawn(async move {
-                let _permit = permit;
+                let _taken = taken;
                 door.connection(stream, closing).await;
             });
         }

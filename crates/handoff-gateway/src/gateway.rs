@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::clock::{BootClock, Clock};
 use crate::control::DestinationKey;
 use crate::credential::{ReadEnv, Resolver};
+use crate::descriptors::Descriptors;
 use crate::destination::{Destination, Shared};
 use crate::policy::Policy;
 use crate::socket;
@@ -113,7 +114,8 @@ impl Gateway {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let connections = Connections::new(&policy).map_err(StartError::Connections)?;
         let policy = Arc::new(policy);
-        let shared = Shared { policy, clock, connections, tasks: TaskTracker::new() };
+        let descriptors = Descriptors::of_this_process();
+        let shared = Shared { policy, clock, connections, descriptors, tasks: TaskTracker::new() };
         let ledgers = ledgers(&home, &shared).map_err(failed(&home))?;
         let control = home.join(CONTROL_SOCKET);
         let listener = socket::listen(&control, 0o600).map_err(failed(&control))?;

@@ -92,7 +92,9 @@ impl Journal {
     pub(crate) fn start(disk: Box<dyn Disk>) -> Self {
         let (inbox, entries) = mpsc::unbounded_channel();
         let state = Arc::new(State::default());
-        tokio::spawn(Writer { disk: Some(disk), compacted: 0, entries, state: Arc::clone(&state) }.run());
+        tokio::spawn(
+            Writer { disk: Some(disk), compacted: Some(0), entries, state: Arc::clone(&state) }.run(),
+        );
         Self { inbox, state }
     }
 
@@ -147,8 +149,8 @@ impl State {
 struct Writer {
     /// Away only while a batch is being written.
     disk: Option<Box<dyn Disk>>,
-    /// Its length when it was last written anew.
-    compacted: u64,
+    /// Its length when it was last written anew, or could not be; unknown until the next write after that.
+    compacted: Option<u64>,
     entries: mpsc::UnboundedReceiver<Entry>,
     state: Arc<State>,
 }
@@ -171,7 +173,9 @@ impl Writer {
     async fn write(&mut self, mut batch: Vec<Entry>) -> Result<Vec<Entry>, (Vec<Entry>, JournalError)> {
         if let [Entry::Compacted { .. }, ..] = batch.as_slice() {
             let Entry::Compacted { bytes } = batch.remove(0) else { return Ok(batch) };
-            self.compact(bytes).await;
+            if let Err(bytes) = self.compact(bytes).await {
+                batch.insert(0, Entry::Kept { bytes, done: None });
+            }
             return Ok(batch);
         }
         let compaction = batch.iter().position(|entry| matches!(entry, Entry::Compacted { .. }));
@@ -181,7 +185,8 @@ impl Writer {
         match outcome {
             Ok(length) => {
                 self.state.set_refused(None);
-                if length > COMPACT_BYTES.max(2 * self.compacted) {
+                let before = *self.compacted.get_or_insert(length);
+                if length > COMPACT_BYTES.max(2 * before) {
                     self.state.large.store(true, Ordering::Relaxed);
                 }
                 batch.into_iter().for_each(|entry| entry.tell(Ok(())));
@@ -194,11 +199,21 @@ impl Writer {
         }
     }
 
-    /// Compaction only saves room: where it fails the old file goes on.
-    async fn compact(&mut self, bytes: Vec<u8>) {
-        self.compacted = bytes.len() as u64;
-        if let Err(error) = self.on_disk(move |disk| disk.replace(&bytes)).await {
-            tracing::warn!(%error, "a journal could not be written anew");
+    /// Compaction only saves room: where it fails the old file goes on, and gives the record back to be added
+    /// to it. Records behind it may end holds that stand in this record and nowhere else.
+    async fn compact(&mut self, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
+        let length = bytes.len() as u64;
+        let copy = bytes.clone();
+        match self.on_disk(move |disk| disk.replace(&copy)).await {
+            Ok(()) => {
+                self.compacted = Some(length);
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a journal could not be written anew");
+                self.compacted = None;
+                Err(bytes)
+            }
         }
     }
 
@@ -256,7 +271,7 @@ impl Entry {
                 let _ = done.send(Err(error.clone()));
                 None
             }
-            Self::Compacted { .. } => None,
+            Self::Compacted { bytes } => Some(Self::Compacted { bytes }),
         }
     }
 }
@@ -309,5 +324,26 @@ mod tests {
         journal.compact(&Record::Exhausted);
         assert_eq!(journal.append_durably(&[held(3)]).await, Ok(Ok(())));
         assert_eq!(tape.records(), [Record::Exhausted, held(3)]);
+    }
+
+    #[tokio::test]
+    async fn a_compaction_that_fails_keeps_its_place() {
+        let tape = Tape::default();
+        let journal = Journal::start(Box::new(tape.clone()));
+        assert_eq!(journal.append_durably(&[held(1)]).await, Ok(Ok(())));
+        tape.refuse_replacing();
+        journal.compact(&Record::Exhausted);
+        journal.append(&[held(2)]);
+        assert_eq!(journal.append_durably(&[]).await, Ok(Ok(())));
+        assert_eq!(tape.records(), [held(1), Record::Exhausted, held(2)]);
+        // On a disk that is full the same, once there is room.
+        tape.fill(true);
+        let hold = journal.append_hold(&[held(3)]);
+        journal.compact(&Record::Replenished);
+        journal.append(&[held(4)]);
+        assert_eq!(hold.await, Ok(Err(JournalError::Full)));
+        tape.fill(false);
+        assert_eq!(journal.append_durably(&[]).await, Ok(Ok(())));
+        assert_eq!(tape.records(), [held(1), Record::Exhausted, held(2), Record::Replenished, held(4)]);
     }
 }

@@ -28,6 +28,7 @@ pub mod clock;
 pub mod control;
 mod course;
 mod credential;
+mod descriptors;
 mod destination;
 mod door;
 mod gateway;

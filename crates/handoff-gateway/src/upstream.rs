@@ -36,6 +36,9 @@ const NOT_PASSED_BACK: [HeaderName; 12] = [
     HeaderName::from_static("keep-alive"),
 ];
 
+/// Idle connections that are kept to one host: each is an open file.
+const IDLE: usize = 32;
+
 /// Connections to all upstreams.
 #[derive(Debug, Clone)]
 pub(crate) struct Connections {
@@ -86,6 +89,7 @@ fn client(limits: &Limits) -> reqwest::ClientBuilder {
         .no_proxy()
         .referer(false)
         .tcp_nodelay(true)
+        .pool_max_idle_per_host(IDLE)
         .connect_timeout(limits.connect())
         .resolve_to_addrs("localhost", &here)
 }

@@ -49,6 +49,9 @@ facets! {
     ReadOnlyRoot = "read_only_root";
     /// Nothing can be reached but the gateway's socket.
     NoNetwork = "no_network";
+    /// No socket of the host can be reached by its path but the gateway's: not the control plane's, whose owner
+    /// the payload's user is, nor any other service's.
+    NoHostSockets = "no_host_sockets";
     /// No capability, in any set.
     DroppedCapabilities = "dropped_capabilities";
     /// No program gains privileges when it is run.

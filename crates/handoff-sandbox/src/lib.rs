@@ -27,7 +27,7 @@
 //! | who the payload is on the host | `launch/identity.rs` |
 //! | which system calls are refused | `confine/seccomp.rs` |
 //! | limits and freezers | `cgroup/` |
-//! | what happens without namespaces | `launch/bare.rs`, `init/reach.rs` |
+//! | what happens without namespaces | `launch/bare.rs`, `init/reach.rs`, `strays.rs` |
 //! | how everything is found again after a restart | `name.rs`, `teardown.rs` |
 //! | `unsafe` | `sys.rs`, and three forks in `launch/` |
 //!
@@ -73,6 +73,7 @@ mod name;
 mod native;
 mod proc;
 mod spec;
+mod strays;
 mod sys;
 mod teardown;
 

@@ -20,6 +20,7 @@ use crate::lines::Splitter;
 use crate::name::Name;
 use crate::proc::{Process, SUBCOMMAND};
 use crate::spec::{EXE_INSIDE, Spec, StartError, Started};
+use crate::strays;
 use crate::teardown::{self, Absence, Leftovers};
 
 /// Namespaces, cgroups, seccomp and Landlock, by hand.
@@ -89,6 +90,8 @@ fn start(spec: &Spec) -> Result<Started, StartError> {
     if !taken.map_err(|error| StartError::Invalid(error.to_string()))?.is_empty() {
         return Err(StartError::NameTaken(spec.name.clone()));
     }
+    // What an earlier one left in this directory would go on beside the new one.
+    strays::none_left(&spec.name, &spec.dir).map_err(StartError::Invalid)?;
     let outcome = attempt(spec);
     if let Err(error) = &outcome {
         tracing::debug!(sandbox = %spec.name, %error, "the start failed; removing what there is of it");

@@ -15,12 +15,14 @@ use crate::clock::Deadline;
 use crate::control::SOCKET;
 use crate::name::Name;
 use crate::proc::{self, Mount, Process, Stat};
+use crate::strays;
 
 /// How long the kernel may take to let go of what was killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Proof that a sandbox is gone: at the end of `teardown` a search of the whole host found no process of
-/// its name, no mount, no cgroup and no socket.
+/// its name, no mount, no cgroup and no socket; and, of one without namespaces, nobody who may be of it
+/// without its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absence {
     /// Which sandbox.
@@ -177,6 +179,9 @@ pub(crate) fn teardown(name: &Name, dir: &Path) -> Result<Absence, Box<Leftovers
         }
     }
     let mut rest = search_one(name, dir);
+    if rest.is_empty() {
+        rest.why = strays::none_left(name, dir).err();
+    }
     if rest.is_empty() {
         return Ok(Absence { name: name.clone(), usage });
     }

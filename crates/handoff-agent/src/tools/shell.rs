@@ -16,9 +16,22 @@ use super::beneath::{Workspace, told};
 use super::{ToolLimits, bounded};
 
 /// What a command sees of this process's environment. Everything else stays here: a command's output is part
-/// of the conversation, and with it of every snapshot.
-const ENVIRONMENT: [&str; 11] =
-    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR"];
+/// of the conversation, and with it of every snapshot. By the last one the host finds what belongs to a
+/// sandbox without namespaces, after whatever end.
+const ENVIRONMENT: [&str; 12] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TERM",
+    "TMPDIR",
+    "HANDOFF_SANDBOX",
+];
 /// How long output is awaited from what a command left behind and that could not be ended.
 const LEFT_BEHIND: Duration = Duration::from_millis(500);
 

@@ -16,12 +16,20 @@ pub(crate) struct OpenHold {
     amount_usd: NanoUsd,
     /// Bytes that have been handed to the upstream's connection, once any may have.
     sent: Option<u64>,
+    /// How often the journal had been written anew when it was made.
+    compactions: u64,
     closed: bool,
 }
 
 impl OpenHold {
-    pub(super) fn new(account: Arc<Account>, epoch: u64, call_id: CallId, amount_usd: NanoUsd) -> Self {
-        Self { account, epoch, call_id, amount_usd, sent: None, closed: false }
+    pub(super) fn new(
+        account: Arc<Account>,
+        epoch: u64,
+        call_id: CallId,
+        amount_usd: NanoUsd,
+        compactions: u64,
+    ) -> Self {
+        Self { account, epoch, call_id, amount_usd, sent: None, compactions, closed: false }
     }
 
     /// Who pays.
@@ -62,12 +70,13 @@ impl OpenHold {
         self.account.changed();
     }
 
-    /// The journal refused the hold: it never was.
+    /// The journal refused the hold: it never was, unless the whole meter was written since, with it in.
     pub(super) fn never_written(mut self) {
         self.closed = true;
         let mut inner = self.account.lock();
         if let Ok(mut records) = inner.meter.release(self.epoch, self.call_id) {
-            records.retain(|record| !matches!(record, Record::Released { .. }));
+            let written_anew = inner.compactions != self.compactions;
+            records.retain(|record| written_anew || !matches!(record, Record::Released { .. }));
             inner.keep(&records);
         }
         drop(inner);

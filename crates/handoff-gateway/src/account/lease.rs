@@ -83,18 +83,18 @@ impl Account {
         self.decide(|inner, _| Ok(inner.meter.raise_limit(epoch, limit_usd)?)).await
     }
 
-    /// Says what time counts as from `at_boot_ms` on, or from now on.
-    pub(crate) async fn stand(&self, mode: Mode, at_boot_ms: Option<u64>) -> Result<(), AccountRefusal> {
+    /// Says what time counts as from now on.
+    pub(crate) async fn stand(&self, mode: Mode) -> Result<(), AccountRefusal> {
         self.decide(|inner, now| {
-            let at = Moment { boot_ms: at_boot_ms.unwrap_or(now.boot_ms).min(now.boot_ms), ..now };
-            // Without a lease it is the node's word that the agent has been alive until then.
-            let run_until_ms = inner.lease.map_or(at.boot_ms, |lease| lease.run_until_ms);
-            Ok(inner.meter.stand(mode, at, run_until_ms))
+            // Without a lease it is the node's word that the agent has been alive until now.
+            let run_until_ms = inner.lease.map_or(now.boot_ms, |lease| lease.run_until_ms);
+            Ok(inner.meter.stand(mode, now, run_until_ms))
         })
         .await
     }
 
-    /// Ends an epoch: no new calls, no more ticks. Running counts until `at_boot_ms`, or until now.
+    /// Ends an epoch: no new calls, no more ticks. Running counts until `at_boot_ms`, or as far as the lease
+    /// reaches; without either nothing is known of the time since the last count.
     pub(crate) async fn begin_close(
         &self,
         epoch: u64,
@@ -102,9 +102,17 @@ impl Account {
     ) -> Result<(), AccountRefusal> {
         self.decide(|inner, now| {
             let mut records = Vec::new();
-            if inner.lease.is_some_and(|lease| lease.epoch == epoch) {
-                records = inner.count(at_boot_ms.unwrap_or(now.boot_ms).min(now.boot_ms));
+            let lease = inner.lease.filter(|lease| lease.epoch == epoch);
+            let alive_until = at_boot_ms.map(|at| at.min(now.boot_ms));
+            if lease.is_some() {
+                records = inner.count(alive_until.unwrap_or(now.boot_ms));
                 inner.lease = None;
+            } else if let Some(at) = alive_until
+                && inner.meter.live() == Some(epoch)
+                && inner.meter.standing().is_some_and(|standing| standing.boot_id == now.boot_id)
+            {
+                // This gateway never admitted it: it is the node's word that the agent was alive until then.
+                records = inner.meter.elapse(at, at);
             }
             records.append(&mut inner.meter.begin_close(epoch));
             Ok(records)

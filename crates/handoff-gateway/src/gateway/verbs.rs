@@ -124,7 +124,7 @@ impl Gateway {
 
     pub(super) async fn stand(&self, ask: Stand) -> Result<Done, Problem> {
         let destination = self.find(ask.destination)?;
-        done(ask.destination, destination.account.stand(ask.mode, ask.at_boot_ms).await)
+        done(ask.destination, destination.account.stand(ask.mode).await)
     }
 
     pub(super) async fn meter(&self, ask: Meter) -> Result<MeterState, Problem> {

@@ -113,6 +113,43 @@ async fn compute_ends_with_the_last_proof_of_life() {
     assert_eq!(closed.reports.last().map(|report| report.totals.run_ms), Some(300));
 }
 
+/// H-80: the sandbox ran while no gateway did, and ended before one admitted it again.
+#[tokio::test]
+async fn a_restart_makes_no_compute_free() {
+    let mut world = paid("1").await;
+    world.clock.advance(400);
+    world.stop().await;
+    world.clock.advance(5_000);
+    let died = world.clock.boot_ms();
+    world.clock.advance(9_000);
+    world.restart().await;
+    let close = handoff_gateway::control::Close {
+        destination: world.key(),
+        epoch: EPOCH,
+        at_boot_ms: Some(died),
+        wait_ms: 10_000,
+    };
+    let closed = world.client.ask(&close).await.expect("closed");
+    let last = closed.reports.last().expect("a closing report").totals;
+    assert_eq!((last.run_ms, last.compute_usd), (5_400, usd("0.0054")));
+    // Said again, nothing is counted again.
+    let again = world.client.ask(&close).await.expect("closed");
+    assert_eq!(again.reports.last().map(|report| report.totals), Some(last));
+}
+
+/// H-80: what no one has seen alive is not charged.
+#[tokio::test]
+async fn without_a_proof_of_life_a_restarted_gateway_charges_nothing_more() {
+    let mut world = paid("1").await;
+    world.clock.advance(750);
+    world.until(|state| of(state, EPOCH).is_some_and(|epoch| epoch.totals.run_ms == 750)).await;
+    world.stop().await;
+    world.clock.advance(5_000);
+    world.restart().await;
+    let closed = world.close(EPOCH).await;
+    assert_eq!(closed.reports.last().map(|report| report.totals.run_ms), Some(750));
+}
+
 #[tokio::test]
 async fn calls_leave_the_next_tick_to_the_agent_that_waits_for_them() {
     let mut world = paid("0.0132").await;

@@ -5,6 +5,7 @@ mod budget;
 mod compute;
 mod control;
 mod credentials;
+mod doors;
 mod failures;
 mod meter;
 mod restart;

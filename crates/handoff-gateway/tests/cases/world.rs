@@ -204,7 +204,7 @@ impl World {
     }
 
     pub(crate) async fn stand(&self, mode: Mode) {
-        let stand = Stand { destination: self.key(), mode, at_boot_ms: None };
+        let stand = Stand { destination: self.key(), mode };
         self.client.ask(&stand).await.expect("it stands");
     }
 

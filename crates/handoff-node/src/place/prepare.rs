@@ -195,7 +195,7 @@ impl Place {
 
     /// What the meter counts time as from now on.
     pub(super) async fn stand(&self, mode: Mode) -> Result<(), StepError> {
-        let stand = handoff_gateway::control::Stand { destination: self.key(), mode, at_boot_ms: None };
+        let stand = handoff_gateway::control::Stand { destination: self.key(), mode };
         self.shared.gateway.ask(&stand).await?;
         Ok(())
     }

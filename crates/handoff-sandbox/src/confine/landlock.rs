@@ -16,11 +16,18 @@ use crate::spec::{STATE_INSIDE, WORKSPACE_INSIDE};
 /// The newest rights that are asked for; an older kernel enforces what it knows.
 const ASKED: ABI = ABI::V6;
 
+/// What holds.
+pub(crate) struct Fence {
+    pub(crate) by: String,
+    /// Signals do not leave the domain: scopes came with the sixth ABI.
+    pub(crate) signals: bool,
+}
+
 /// Restricts this process and all it starts, in a root of its own or, without one, on the host's.
 ///
 /// # Errors
 /// Says why nothing at all is enforced.
-pub(crate) fn restrict(bare: Option<&Bare>) -> Result<String, String> {
+pub(crate) fn restrict(bare: Option<&Bare>) -> Result<Fence, String> {
     let devices: Vec<PathBuf> = DEVICES.iter().map(|name| Path::new("/dev").join(name)).collect();
     let Some(bare) = bare else {
         let writable = [WORKSPACE_INSIDE, STATE_INSIDE, "/tmp", "/dev/shm"].map(PathBuf::from);
@@ -38,7 +45,7 @@ pub(crate) fn restrict(bare: Option<&Bare>) -> Result<String, String> {
 }
 
 /// Reading and executing beneath some places, everything beneath others, writing to some files.
-fn restrict_to(readable: &[PathBuf], writable: &[PathBuf], devices: &[PathBuf]) -> Result<String, String> {
+fn restrict_to(readable: &[PathBuf], writable: &[PathBuf], devices: &[PathBuf]) -> Result<Fence, String> {
     let said = |error: &dyn std::fmt::Display| error.to_string();
     let all = AccessFs::from_all(ASKED);
     let mut rules = Ruleset::default()
@@ -56,14 +63,15 @@ fn restrict_to(readable: &[PathBuf], writable: &[PathBuf], devices: &[PathBuf]) 
         rules = rules.add_rule(PathBeneath::new(place, access)).map_err(|error| said(&error))?;
     }
     let status = rules.restrict_self().map_err(|error| said(&error))?;
+    let signals = matches!(status.landlock, LandlockStatus::Available { effective_abi, .. } if effective_abi >= ABI::V6);
     let kernel = match status.landlock {
         LandlockStatus::Available { effective_abi, .. } => format!("ABI {}", effective_abi as i32),
         LandlockStatus::NotEnabled => "not enabled".to_owned(),
         LandlockStatus::NotImplemented => "not in this kernel".to_owned(),
     };
     match status.ruleset {
-        RulesetStatus::FullyEnforced => Ok(format!("Landlock {kernel}")),
-        RulesetStatus::PartiallyEnforced => Ok(format!("Landlock {kernel}, in part")),
+        RulesetStatus::FullyEnforced => Ok(Fence { by: format!("Landlock {kernel}"), signals }),
+        RulesetStatus::PartiallyEnforced => Ok(Fence { by: format!("Landlock {kernel}, in part"), signals }),
         RulesetStatus::NotEnforced => Err(format!("Landlock: {kernel}")),
     }
 }

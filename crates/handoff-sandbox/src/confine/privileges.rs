@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitiesSecureBits, set_capabilities_secure_bits, set_no_new_privs};
 
 /// Open files of one process inside.
-const NOFILE: u64 = 4096;
+pub(crate) const NOFILE: u64 = 4096;
 
 /// Keeps the capabilities of the new user namespace over the change of ids that follows.
 pub(crate) fn keep_over_setuid() -> io::Result<()> {

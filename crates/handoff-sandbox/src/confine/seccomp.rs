@@ -44,6 +44,7 @@ const NEVER: &[libc::c_long] = &[
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
     libc::SYS_move_pages,
@@ -136,20 +137,39 @@ const GIVES_ID: [u64; 2] = [0o4000, 0o2000];
 /// O_CREAT, and the bit by which O_TMPFILE differs from O_DIRECTORY.
 const CREATES: [u64; 2] = [0o100, 0o20_000_000];
 
-/// Installs the filters on this process and all it starts.
+/// Calls that change what another process may use, or when it is served, and which argument names the process.
+/// The kernel asks for nothing but the same user, which the init is. One without descriptors, or served last,
+/// never hears that it has to freeze.
+const OF_ANOTHER: &[(libc::c_long, u8)] = &[
+    (libc::SYS_prlimit64, 0),
+    (libc::SYS_sched_setscheduler, 0),
+    (libc::SYS_sched_setparam, 0),
+    (libc::SYS_sched_setattr, 0),
+    (libc::SYS_sched_setaffinity, 0),
+    (libc::SYS_setpriority, 1),
+    (libc::SYS_ioprio_set, 1),
+];
+
+/// Those of them whose first argument says what the second one names, and its value for all of a user's
+/// processes: PRIO_USER, and IOPRIO_WHO_USER (linux/ioprio.h).
+const OF_A_USER: [(libc::c_long, u64); 2] = [(libc::SYS_setpriority, 2), (libc::SYS_ioprio_set, 3)];
+
+/// Installs the filters on this process and all it starts. `own_namespaces`: there is nobody but the init and
+/// the payload, and no network.
 ///
 /// # Errors
 /// Says what the kernel or the compiler of the filters objected to.
-pub(crate) fn install(own_network: bool) -> Result<String, String> {
+pub(crate) fn install(own_namespaces: bool) -> Result<String, String> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
     let mut programs = vec![foreign_calls()];
-    for policy in [refusals(if own_network { &FAMILIES } else { &LOCAL })?, absences()] {
+    for policy in [refusals(own_namespaces)?, absences()] {
         programs.push(policy.compile(arch)?);
     }
     for program in programs.iter().filter(|program| !program.is_empty()) {
         seccompiler::apply_filter(program).map_err(|error| error.to_string())?;
     }
-    Ok(format!("a filter that refuses {} calls", NEVER.len() + NEVER_ON_THIS_MACHINE.len()))
+    let always = NEVER.len() + NEVER_ON_THIS_MACHINE.len();
+    Ok(format!("a filter that refuses {always} calls always and others by their arguments"))
 }
 
 impl Policy {
@@ -159,7 +179,8 @@ impl Policy {
     }
 }
 
-fn refusals(families: &[libc::c_int]) -> Result<Policy, String> {
+fn refusals(own_namespaces: bool) -> Result<Policy, String> {
+    let families: &[libc::c_int] = if own_namespaces { &FAMILIES } else { &LOCAL };
     let mut exceptions: Rules =
         NEVER.iter().chain(NEVER_ON_THIS_MACHINE).map(|call| (*call, Vec::new())).collect();
     let bit = |flag: libc::c_int| {
@@ -174,6 +195,7 @@ fn refusals(families: &[libc::c_int]) -> Result<Policy, String> {
     exceptions.insert(libc::SYS_socket, vec![other_families(families)?]);
     exceptions.insert(libc::SYS_socketpair, vec![other_families(families)?]);
     exceptions.extend(id_giving_modes()?);
+    exceptions.extend(reaching_others(own_namespaces)?);
     let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     Ok(Policy { otherwise: SeccompAction::Allow, exceptions, then: refuse })
 }
@@ -191,6 +213,22 @@ fn id_giving_modes() -> Result<Rules, String> {
             SeccompRule::new(both).map_err(|error| error.to_string())
         };
         rules.insert(*call, pairs.map(rule).collect::<Result<_, _>>()?);
+    }
+    Ok(rules)
+}
+
+/// In a pid namespace of its own everything but its first process is the payload's, and a C library names
+/// threads by their ids where it could say 0. In the host's namespace every other id may be somebody else's.
+fn reaching_others(own_namespaces: bool) -> Result<Rules, String> {
+    let (comparison, id) = if own_namespaces { (SeccompCmpOp::Eq, 1) } else { (SeccompCmpOp::Ne, 0) };
+    let mut rules = Rules::new();
+    for (call, argument) in OF_ANOTHER {
+        let other = when(*argument, SeccompCmpArgLen::Dword, comparison.clone(), id);
+        rules.insert(*call, each([other])?);
+    }
+    for (call, user) in OF_A_USER {
+        let all = when(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, user);
+        rules.entry(call).or_default().extend(each([all])?);
     }
     Ok(rules)
 }
@@ -254,7 +292,7 @@ mod tests {
     #[test]
     fn the_policies_compile_and_name_each_call_once() {
         let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a machine with filters");
-        for policy in [refusals(&FAMILIES).expect("rules"), refusals(&LOCAL).expect("rules"), absences()] {
+        for policy in [refusals(true).expect("rules"), refusals(false).expect("rules"), absences()] {
             assert!(!policy.compile(arch).expect("compiles").is_empty());
         }
         let mut calls: Vec<_> = NEVER.iter().chain(NEVER_ON_THIS_MACHINE).collect();

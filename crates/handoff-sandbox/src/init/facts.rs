@@ -3,17 +3,30 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use crate::confine::privileges::Standing;
 use crate::confine::{landlock, seccomp};
 use crate::isolation::{Facet, Isolation, NOT_TRIED};
 use crate::launch::plan::Bare;
+use crate::launch::root::{CONFIGURATION, PROGRAMS};
 use crate::launch::{NAMESPACES, namespaces};
+use crate::proc;
+use crate::spec::{DOOR_INSIDE, EXE_INSIDE, STATE_INSIDE, WORKSPACE_INSIDE};
 
-/// Installs what the init and everything below it lives under, and notes what came of it.
-pub(super) fn confine(bare: Option<&Bare>, facts: &mut Isolation) {
-    note(facts, Facet::Landlock, landlock::restrict(bare));
+/// Landlock does not govern connecting to a socket by its path, and the filter cannot see the path.
+const CONTROL_PLANE_IN_REACH: &str = "the payload runs as this host's user, and whatever that user's sockets \
+    allow, it can do: on the control plane's own it may mint, approve and raise budgets";
+
+/// Installs what the init and everything below it lives under, and notes what came of it. Returns whether the
+/// payload cannot signal the init.
+pub(super) fn confine(bare: Option<&Bare>, facts: &mut Isolation) -> bool {
+    let fence = landlock::restrict(bare);
+    let signals = fence.as_ref().is_ok_and(|fence| fence.signals);
+    note(facts, Facet::Landlock, fence.map(|fence| fence.by));
     note(facts, Facet::Seccomp, seccomp::install(bare.is_none()));
+    // The first process of a pid namespace takes no signal from inside that could harm it.
+    bare.is_none() || signals
 }
 
 fn note(facts: &mut Isolation, facet: Facet, outcome: Result<String, String>) {
@@ -33,9 +46,12 @@ pub(super) fn look(
     if bare.is_none() {
         note(facts, Facet::ReadOnlyRoot, root_is_closed());
         note(facts, Facet::NoNetwork, only_loopback());
+        note(facts, Facet::NoHostSockets, only_what_is_listed());
     } else {
         lose(facts, Facet::ReadOnlyRoot, "the host's own root, of which Landlock shows a part");
         lose(facts, Facet::NoNetwork, "the host's network, to which the filter lets local sockets only");
+        // Not by an earlier step's words: this is what somebody who allows it has to know.
+        facts.lost(Facet::NoHostSockets, CONTROL_PLANE_IN_REACH);
     }
     look_at_itself(facts)
 }
@@ -92,6 +108,20 @@ fn root_is_closed() -> Result<String, String> {
         made.map_err(|error| format!("{own} cannot be written to: {error}"))?;
     }
     Ok("a pivoted root from a list, read-only".to_owned())
+}
+
+/// Nothing is mounted but what was put there, so no path leads to a directory in which the host has its sockets.
+fn only_what_is_listed() -> Result<String, String> {
+    let mounts = proc::mounts("self").map_err(|error| format!("/proc/self/mountinfo: {error}"))?;
+    let beneath = |target: &str| {
+        let places = PROGRAMS.iter().chain(&CONFIGURATION).chain(&["/dev", "/proc", "/tmp"]);
+        let mut places = places.chain(&[WORKSPACE_INSIDE, STATE_INSIDE, DOOR_INSIDE, EXE_INSIDE]);
+        target == "/" || places.any(|place| Path::new(target).starts_with(place))
+    };
+    match mounts.iter().find(|mount| !beneath(&mount.target)) {
+        Some(other) => Err(format!("{} is mounted", other.target)),
+        None => Ok("nothing is mounted that is not on the list".to_owned()),
+    }
 }
 
 /// No device but the loopback, so no way out: routes need a device.

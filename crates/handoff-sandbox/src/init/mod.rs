@@ -20,7 +20,7 @@ use crate::clock;
 use crate::isolation::{Facet, Isolation};
 use crate::launch::plan::{Failure, InitPlan, PLAN_FD, Report, Stage};
 use crate::lease::Keeper;
-use crate::sys;
+use crate::{strays, sys};
 use agent::{Agent, Log};
 use freezer::Freezer;
 use reach::Reach;
@@ -58,15 +58,19 @@ fn begin(plan: InitPlan, report: &File) -> Result<Option<Init>, Failure> {
         .collect::<io::Result<_>>()
         .stage("take the cgroups")?;
     let log = plan.log.map(owned).transpose().stage("take the log")?;
+    let record = plan.record.map(owned).transpose().stage("take the record")?.map(File::from);
     let bare = plan.payload.bare.as_ref();
     let reach = if bare.is_some() { Reach::descendants() } else { Ok(Reach::Namespace) };
     let reach = reach.stage("adopt what loses its parent")?;
     let freezer = Freezer::new(plan.freezer, reach).stage("take the freezer")?;
     let children = sys::child_signals().stage("watch for children")?;
     let mut facts = plan.facts;
-    facts::confine(bare, &mut facts);
+    let safe = facts::confine(bare, &mut facts);
     facts::look(&plan.host_namespaces, bare, &mut facts).stage("look around")?;
     let nproc = fall_back(&mut facts, &freezer, plan.payload.pids);
+    if !safe {
+        facts.lost(Facet::Freeze, "the payload can signal its init, and stop what would freeze it");
+    }
     if !facts.is_whole() && !plan.payload.allow_degraded {
         Report::Refused { facts }.send(report).stage("report")?;
         return Ok(None);
@@ -74,10 +78,11 @@ fn begin(plan: InitPlan, report: &File) -> Result<Option<Init>, Failure> {
     let log =
         log.map(|file| Log::new(file.into(), plan.payload.log_bytes)).transpose().stage("open the log")?;
     let (log, output) = log.map_or((None, None), |(log, output)| (Some(log), Some(output)));
+    record.as_ref().map(strays::begin).transpose().stage("note what to look for")?;
     let agent = Agent::start(&plan.payload, rooms, nproc, output).stage("execute the agent")?;
     Report::Started { facts }.send(report).stage("report")?;
     let keeper = Keeper::new(clock::boot_id());
-    let parts = Parts { keeper, freezer, reach, agent, log, listener, children };
+    let parts = Parts { keeper, freezer, reach, agent, log, listener, children, record };
     Init::new(plan.payload.incarnation, parts).stage("begin to listen").map(Some)
 }
 

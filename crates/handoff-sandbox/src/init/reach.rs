@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::process::{Signal, WaitOptions, wait};
@@ -39,6 +40,20 @@ impl Reach {
         })
     }
 
+    /// Whether a connection came from somebody else. Inside a namespace nobody sees the socket. Without one the
+    /// payload does, and its lease would be its own to grant: who connected has to live, and elsewhere.
+    pub(super) fn is_outside(self, stream: &UnixStream) -> bool {
+        match self {
+            Self::Namespace => true,
+            Self::Descendants => {
+                let peer = rustix::net::sockopt::socket_peercred(stream).map(|peer| peer.pid.as_raw_pid());
+                let (Ok(peer), Ok(others)) = (peer, self.others()) else { return false };
+                let lives = Stat::read(peer).is_some_and(|stat| !stat.ended());
+                lives && !others.iter().any(|(pid, _)| *pid == peer)
+            }
+        }
+    }
+
     /// Sends a signal to all of them. Those that were made meanwhile are met by asking again.
     pub(super) fn signal(self, signal: Signal) -> io::Result<()> {
         match self {
@@ -54,15 +69,23 @@ impl Reach {
         }
     }
 
-    /// Ends all of them, and collects them where nobody else does.
-    pub(super) fn kill(self) {
+    /// Ends all of them, and collects them where nobody else does. True when nobody is left: whoever descends
+    /// from this process has an ancestor among its children, so a process without children is alone.
+    pub(super) fn kill(self) -> bool {
         let _ = self.signal(Signal::KILL);
-        if self == Self::Descendants {
-            Deadline::within(Duration::from_secs(5)).until(|| {
+        match self {
+            // The kernel ends what is in a namespace with its first process.
+            Self::Namespace => true,
+            Self::Descendants => Deadline::within(Duration::from_secs(5)).until(|| {
                 let _ = self.signal(Signal::KILL);
-                while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-                self.others().is_ok_and(|others| others.is_empty())
-            });
+                loop {
+                    match wait(WaitOptions::NOHANG) {
+                        Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                        Ok(None) => return false,
+                        Err(errno) => return errno == rustix::io::Errno::CHILD,
+                    }
+                }
+            }),
         }
     }
 }

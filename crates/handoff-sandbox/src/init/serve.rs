@@ -2,12 +2,14 @@
 //! commands demand, then looks at who has something to say.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 
 use handoff_protocol::IncarnationId;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, wait};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -20,9 +22,11 @@ use super::reach::Reach;
 use crate::clock::{self, timespec};
 use crate::control::{AgentState, Cause, FromInit, Refused, Status, ToInit, is_go};
 use crate::lease::{Grant, Keeper};
+use crate::strays;
 
-/// The agent's lines that are kept while nobody reads them. An agent that says more has to wait.
-const LINES_KEPT: usize = 256;
+/// Bytes of the agent's lines that are kept while nobody reads them: the init's memory is not the tier's. An
+/// agent that says more has to wait.
+const SAID_BYTES: usize = 4 << 20;
 
 /// Everything the init holds.
 #[derive(Debug)]
@@ -39,12 +43,15 @@ pub(super) struct Init {
     connection: Option<Connection>,
     /// What the agent said and nobody has heard yet.
     said: VecDeque<String>,
+    /// What they take.
+    said_bytes: usize,
     lines_dropped: u64,
     children: OwnedFd,
     /// Runs on CLOCK_BOOTTIME: it fires at the deadline even if the machine slept over it.
     timer: OwnedFd,
     /// Whether the last turn found the lease over.
     lease_over: bool,
+    record: Option<File>,
 }
 
 /// What an init is made of.
@@ -56,6 +63,7 @@ pub(super) struct Parts {
     pub(super) log: Option<Log>,
     pub(super) listener: UnixListener,
     pub(super) children: OwnedFd,
+    pub(super) record: Option<File>,
 }
 
 /// What one look around found. Each is looked at in this order.
@@ -71,7 +79,7 @@ struct Ready {
 
 impl Init {
     pub(super) fn new(incarnation: IncarnationId, parts: Parts) -> io::Result<Self> {
-        let Parts { keeper, freezer, reach, agent, log, listener, children } = parts;
+        let Parts { keeper, freezer, reach, agent, log, listener, children, record } = parts;
         listener.set_nonblocking(true)?;
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         Ok(Self {
@@ -86,10 +94,12 @@ impl Init {
             listener,
             connection: None,
             said: VecDeque::new(),
+            said_bytes: 0,
             lines_dropped: 0,
             children,
             timer,
             lease_over: false,
+            record,
         })
     }
 
@@ -98,7 +108,7 @@ impl Init {
         loop {
             self.keep_lease();
             self.tell();
-            let ready = self.look();
+            let Some(ready) = self.look() else { return self.end() };
             if ready.child {
                 self.reap();
             }
@@ -120,11 +130,12 @@ impl Init {
         }
     }
 
-    /// Waits until something happens.
-    fn look(&self) -> Ready {
+    /// Waits until something happens. Nothing where waiting itself fails: an init that can no longer hear must
+    /// not leave anything running.
+    fn look(&self) -> Option<Ready> {
         let (input, output) = (PollFlags::IN, PollFlags::OUT);
         let agent_waits = self.agent.outgoing.len() > 0;
-        let agent_flags = flags(self.said.len() < LINES_KEPT, input) | flags(agent_waits, output);
+        let agent_flags = flags(self.said_bytes < SAID_BYTES, input) | flags(agent_waits, output);
         let mut fds = vec![
             PollFd::new(&self.children, input),
             PollFd::new(&self.timer, input),
@@ -140,18 +151,20 @@ impl Init {
                 .map(|connection| (connection.stream.as_fd(), input | flags(connection.has_more(), output))),
         );
         let again = self.freezer.again().map(timespec);
-        if poll(&mut fds, again.as_ref()).is_err() {
-            return Ready::default();
+        match poll(&mut fds, again.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR | Errno::AGAIN | Errno::NOMEM) => return Some(Ready::default()),
+            Err(_) => return None,
         }
         let came = |index: usize| !fds[index].revents().is_empty();
-        Ready {
+        Some(Ready {
             child: came(0),
             timer: came(1),
             accept: came(2),
             agent: agent.is_some_and(came),
             log: log.is_some_and(came),
             command: connection.is_some_and(came),
-        }
+        })
     }
 
     /// Brings the payload into the state that the reasons demand. Says so when the lease has just run out.
@@ -173,6 +186,9 @@ impl Init {
     /// of no use to anyone.
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
+            if !self.reach.is_outside(&stream) {
+                continue;
+            }
             if let Ok(connection) = Connection::new(stream) {
                 self.connection = Some(connection);
                 self.say_status(Cause::Connected, None);
@@ -269,6 +285,7 @@ impl Init {
         let _ = self.agent.outgoing.flush(&self.agent.stream);
         match self.agent.incoming.read(&self.agent.stream) {
             Ok(Some(cut)) => {
+                self.said_bytes += cut.lines.iter().map(|line| weight(line)).sum::<usize>();
                 self.said.extend(cut.lines);
                 self.lines_dropped += cut.dropped;
             }
@@ -296,6 +313,7 @@ impl Init {
         while connection.takes_more()
             && let Some(line) = self.said.pop_front()
         {
+            self.said_bytes -= weight(&line);
             connection.send(&FromInit::Agent { line });
         }
         if let Some(code) = self.exit
@@ -332,17 +350,27 @@ impl Init {
     }
 
     /// What is frozen dies once it may run: so kill, thaw, and see that it is done, in this order.
-    fn kill_all(&mut self) {
+    /// True when nobody is left.
+    fn kill_all(&mut self) -> bool {
         let _ = self.reach.signal(Signal::KILL);
         let _ = self.freezer.bring(false);
-        self.reach.kill();
+        self.reach.kill()
     }
 
     /// A namespace whose first process ends waits for all others, so they are killed before.
     fn end(&mut self) -> i32 {
-        self.kill_all();
+        if self.kill_all()
+            && let Some(record) = &self.record
+        {
+            strays::end(record);
+        }
         0
     }
+}
+
+/// What a line takes while it is kept; an empty one is not free.
+fn weight(line: &str) -> usize {
+    line.len() + size_of::<String>()
 }
 
 /// Adds what there is to the list, and says where it stands.

@@ -90,6 +90,7 @@ pub(super) fn hand_over(plan: LaunchPlan, carried: Carried) -> io::Result<()> {
         log: carried.log.map(number).transpose()?,
         rooms: carried.rooms.into_iter().map(number).collect::<io::Result<_>>()?,
         freezer,
+        record: carried.record.map(number).transpose()?,
         host_namespaces: carried.host_namespaces,
         facts: plan.facts,
         payload: plan.payload,

@@ -24,6 +24,7 @@ use crate::cgroup::{FreezerPlace, Room};
 use crate::control::SOCKET;
 use crate::isolation::{Facet, Isolation};
 use crate::proc::Stat;
+use crate::strays;
 use crate::sys::{self, Fork};
 use identity::Identity;
 use plan::{Failure, LaunchPlan, Report, Stage};
@@ -40,7 +41,7 @@ pub(crate) const NAMESPACES: [(&str, libc::c_int, Facet); 7] = [
 ];
 
 /// What is lost when the new namespaces cannot be made or filled.
-const BY_NAMESPACES: [Facet; 9] = [
+const BY_NAMESPACES: [Facet; 10] = [
     Facet::UserNamespace,
     Facet::MountNamespace,
     Facet::PidNamespace,
@@ -50,6 +51,7 @@ const BY_NAMESPACES: [Facet; 9] = [
     Facet::CgroupNamespace,
     Facet::ReadOnlyRoot,
     Facet::NoNetwork,
+    Facet::NoHostSockets,
 ];
 
 /// Runs the launcher: the plan comes on standard input, reports go to standard output.
@@ -129,6 +131,8 @@ pub(crate) struct Carried {
     pub(crate) log: Option<OwnedFd>,
     pub(crate) rooms: Vec<OwnedFd>,
     pub(crate) freezer: Option<Freezer>,
+    /// Where nothing else would show what a payload without namespaces left behind.
+    pub(crate) record: Option<OwnedFd>,
     pub(crate) host_namespaces: BTreeMap<String, u64>,
 }
 
@@ -151,6 +155,8 @@ impl Carried {
             }
             Some(_) | None => None,
         };
+        let unseen = plan.bare && rooms.is_empty();
+        let record = unseen.then(|| strays::open(&plan.dir)).transpose().stage("open the record")?;
         let log = plan.log.as_deref().map(open_log).transpose().stage("open the log")?;
         Ok(Self {
             report,
@@ -158,6 +164,7 @@ impl Carried {
             log,
             rooms,
             freezer,
+            record,
             host_namespaces: namespaces().stage("read the host's namespaces")?,
         })
     }

@@ -65,6 +65,8 @@ pub(crate) struct InitPlan {
     /// `cgroup.procs` of each cgroup that the payload enters.
     pub(crate) rooms: Vec<i32>,
     pub(crate) freezer: Option<FreezerFds>,
+    /// What to note in what the payload leaves behind, where nothing else shows it.
+    pub(crate) record: Option<i32>,
     /// The namespaces of the host, by kind, to compare with.
     pub(crate) host_namespaces: BTreeMap<String, u64>,
     pub(crate) facts: Isolation,

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use handoff_sandbox::control::{AgentState, FromInit, Refused, ToInit};
 use handoff_sandbox::{Driver, InitClient, boot_ms, connect};
 
-use crate::world::{HEART, SOON, as_root_and_as_user, assert_beats, client, eventually, log};
+use crate::world::{HEART, SOON, as_root_and_as_user, assert_beats, client, eventually, log, size};
 
 fn line(text: &str) -> ToInit {
     ToInit::Agent { line: text.to_owned() }
@@ -130,6 +130,34 @@ as_root_and_as_user! {
         assert_eq!(next, 3000);
         let status = node.ask(&ToInit::Status, SOON).expect("answered");
         assert_eq!(status.lines_dropped, 1, "the line that was too long");
+    }
+
+    /// Long lines that nobody reads are held back before they fill the init, whose memory is outside the tier's
+    /// limit; none is lost.
+    fn long_lines_do_not_fill_the_init(world) {
+        let spec = world.script(
+            "i=0; while [ $i -lt 60 ]; do head -c 1000000 /dev/zero | tr '\\0' x >&3; echo >&3; \
+             printf x >> /workspace/lines; i=$((i+1)); done; sleep 600",
+        );
+        let started = world.start(&spec);
+        let mut seen = (size(&spec, "lines"), Instant::now());
+        eventually("the agent is held back", || {
+            let lines = size(&spec, "lines");
+            if lines != seen.0 {
+                seen = (lines, Instant::now());
+            }
+            lines > 0 && seen.1.elapsed() > Duration::from_millis(400)
+        });
+        let status = fs::read_to_string(format!("/proc/{}/status", started.init.pid)).expect("the init lives");
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
+        let peak: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+        assert!(peak < 24 << 10, "{peak} KiB");
+        let mut node = client(&spec);
+        for line in 0..60 {
+            let heard = node.next(SOON).expect("the init lives");
+            let Some(FromInit::Agent { line: text }) = heard else { panic!("{line}") };
+            assert_eq!(text.len(), 1_000_000);
+        }
     }
 
     /// An agent that does not read is told no more, and the init goes on.

@@ -7,6 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
+use handoff_sandbox::control::ToInit;
 use handoff_sandbox::{Driver, EXE_INSIDE, Facet};
 
 use crate::world::{SOON, as_root_and_as_user, client, eventually, is_root, log, size};
@@ -22,7 +23,7 @@ as_root_and_as_user! {
         let secret = world.path("secret");
         fs::write(&secret, "x").expect("it is ours");
         let spec = world.spec(&[EXE_INSIDE, "attempts", &address.to_string(), &hidden, secret.to_str().expect("text")]);
-        world.start(&spec);
+        let started = world.start(&spec);
         TcpStream::connect(address).expect("the host reaches it");
         UnixStream::connect_addr(&hidden_address).expect("the host reaches it");
         let path = spec.workspace().join("attempts.json");
@@ -33,10 +34,17 @@ as_root_and_as_user! {
             let meant = what.starts_with("use ");
             assert_eq!(outcome == "done", meant, "{what}: {outcome}");
         }
-        assert!(outcomes.len() > 45, "{outcomes:?}");
+        assert!(outcomes.len() > 80, "{outcomes:?}");
         for filtered in ["mount", "ptrace", "bpf", "io_uring_setup", "ioctl TIOCSTI, high bits", "socket AF_VSOCK", "clone"] {
             assert_eq!(outcomes[filtered], "EPERM", "{filtered}");
         }
+        for (what, outcome) in outcomes.iter().filter(|(what, _)| what.ends_with(" of the init")) {
+            assert_eq!(outcome, "EPERM", "{what}");
+        }
+        // Whatever was tried against it, the init hears and obeys, and waits without spinning.
+        let limits = fs::read_to_string(format!("/proc/{}/limits", started.init.pid)).expect("the init lives");
+        assert!(!limits.lines().any(|line| line.starts_with("Max open files") && line.contains(" 0 ")), "{limits}");
+        assert_eq!(client(&spec).ask(&ToInit::Freeze, SOON).expect("answered").refused, None);
         for absent in ["clone3", "x32 getpid"] {
             assert_eq!(outcomes[absent], "ENOSYS", "{absent}");
         }

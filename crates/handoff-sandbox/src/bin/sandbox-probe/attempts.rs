@@ -44,11 +44,38 @@ pub(crate) fn run(arguments: &[&str]) -> i32 {
     for (what, outcome) in calls() {
         note(what, outcome);
     }
+    for (what, outcome) in against(1) {
+        note(&format!("{what} of the init"), outcome);
+    }
+    for (what, outcome) in own() {
+        note(what, outcome);
+    }
+    for file in
+        ["oom_score_adj", "mem", "clear_refs", "autogroup", "timerslack_ns", "sched", "coredump_filter"]
+    {
+        let path = format!("/proc/1/{file}");
+        note(&format!("write {path}"), fs::OpenOptions::new().write(true).open(path).map(drop));
+    }
     let text = serde_json::to_vec(&outcomes).expect("plain data");
     let written = fs::write("/workspace/attempts.json.new", text);
     let placed =
         written.and_then(|()| fs::rename("/workspace/attempts.json.new", "/workspace/attempts.json"));
     i32::from(placed.is_err())
+}
+
+/// The same against the process that started this one, without namespaces: into `workspace/against.json`.
+pub(crate) fn against_parent() -> i32 {
+    // SAFETY: getppid takes nothing and cannot fail.
+    let parent = i64::from(unsafe { libc::getppid() });
+    let outcomes: BTreeMap<&str, String> = against(parent)
+        .into_iter()
+        .map(|(what, outcome)| (what, outcome.map_or_else(|error| said(&error), |()| "done".to_owned())))
+        .collect();
+    let text = serde_json::to_vec(&outcomes).expect("plain data");
+    let written = fs::write("workspace/against.json.new", text);
+    i32::from(
+        written.and_then(|()| fs::rename("workspace/against.json.new", "workspace/against.json")).is_err(),
+    )
 }
 
 fn said(error: &io::Error) -> String {
@@ -161,10 +188,61 @@ fn calls() -> Vec<(&'static str, io::Result<()>)> {
     ]
 }
 
+/// What the same user may do to another process without a filter: each of it would make an init deaf or late.
+fn against(pid: i64) -> Vec<(&'static str, io::Result<()>)> {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let none = (&raw const none).addr().cast_signed() as i64;
+    let idle = libc::sched_param { sched_priority: 0 };
+    let idle = (&raw const idle).addr().cast_signed() as i64;
+    let descriptors = i64::from(libc::RLIMIT_NOFILE);
+    vec![
+        ("prlimit", call(libc::SYS_prlimit64, [pid, descriptors, none])),
+        ("prlimit, high bits", call(libc::SYS_prlimit64, [pid | 1 << 32, descriptors, none])),
+        ("sched_setscheduler", call(libc::SYS_sched_setscheduler, [pid, i64::from(libc::SCHED_IDLE), idle])),
+        ("sched_setparam", call(libc::SYS_sched_setparam, [pid, idle, 0])),
+        ("sched_setattr", call(libc::SYS_sched_setattr, [pid, 0, 0])),
+        ("sched_setaffinity", call(libc::SYS_sched_setaffinity, [pid, 0, 0])),
+        ("setpriority", call(libc::SYS_setpriority, [i64::from(libc::PRIO_PROCESS), pid, 19])),
+        ("setpriority group", call(libc::SYS_setpriority, [i64::from(libc::PRIO_PGRP), pid, 19])),
+        ("setpriority user", call(libc::SYS_setpriority, [i64::from(libc::PRIO_USER), 0, 19])),
+        ("ioprio_set", call(libc::SYS_ioprio_set, [1, pid, 3 << 13])),
+        ("ioprio_set group", call(libc::SYS_ioprio_set, [2, pid, 3 << 13])),
+        ("ioprio_set user", call(libc::SYS_ioprio_set, [3, 0, 3 << 13])),
+        ("process_vm_writev", call(libc::SYS_process_vm_writev, [pid, 0, 0])),
+        ("kcmp", call(libc::SYS_kcmp, [pid, pid, 0])),
+        ("move_pages", call(libc::SYS_move_pages, [pid, 0, 0])),
+        ("migrate_pages", call(libc::SYS_migrate_pages, [pid, 0, 0])),
+        ("pidfd_getfd", call(libc::SYS_pidfd_getfd, [0, 0, 0])),
+        ("process_madvise", call(libc::SYS_process_madvise, [0, 0, 0])),
+        ("process_mrelease", call(libc::SYS_process_mrelease, [0, 0, 0])),
+        ("ptrace seize", call(libc::SYS_ptrace, [0x4206, pid, 0])),
+    ]
+}
+
+/// The same for itself, as C libraries and schedulers of threads do it: by 0 and by the thread's own id.
+fn own() -> Vec<(&'static str, io::Result<()>)> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit writes a limit, which lives until the call returns.
+    let read = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let limit = (&raw const limit).addr().cast_signed() as i64;
+    let all = u64::MAX;
+    let all = (&raw const all).addr().cast_signed() as i64;
+    let me = i64::from(std::process::id());
+    let descriptors = i64::from(libc::RLIMIT_NOFILE);
+    vec![
+        ("use getrlimit", if read == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }),
+        ("use prlimit", call(libc::SYS_prlimit64, [0, descriptors, limit])),
+        ("use prlimit by id", call(libc::SYS_prlimit64, [me, descriptors, limit])),
+        ("use sched_setaffinity", call(libc::SYS_sched_setaffinity, [0, 8, all])),
+        ("use sched_setaffinity by id", call(libc::SYS_sched_setaffinity, [me, 8, all])),
+        ("use setpriority", call(libc::SYS_setpriority, [i64::from(libc::PRIO_PROCESS), 0, 5])),
+    ]
+}
+
 fn call(number: libc::c_long, arguments: [i64; 3]) -> io::Result<()> {
     let [first, second, third] = arguments;
     // SAFETY: every call above gets null or nonsense for pointers, which the kernel refuses by itself where
-    // the filter does not. A clone that succeeds returns twice on a copy of this stack; the copy ends here.
+    // the filter does not, or the address of something that lives in the caller. A clone that succeeds returns twice on a copy of this stack; the copy ends here.
     let done = unsafe { libc::syscall(number, first, second, third, 0, 0, 0) };
     match done {
         -1 => Err(io::Error::last_os_error()),

@@ -2,7 +2,7 @@
 //! lost.
 //!
 //! It answers the hidden subcommand as the product's binary does, so the tests start sandboxes with it; and
-//! from inside of one, `attempts` tries to get out and `hold`, `fork`, `spin`, `vfork` use up what a tier limits.
+//! from inside of one, `attempts` tries to get out (`against-parent` where there are no namespaces) and `hold`, `fork`, `spin`, `vfork` use up what a tier limits.
 
 mod attempts;
 mod loads;
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
     let code = match &words[..] {
         [SUBCOMMAND, ..] => run_init(&arguments[1..]),
         ["attempts", rest @ ..] => attempts::run(rest),
+        ["against-parent"] => attempts::against_parent(),
         ["hold", mebibytes] => loads::hold(number(mebibytes)),
         ["fork", most] => loads::fork(number(most)),
         ["spin", ms] => loads::spin(number(ms)),
