@@ -17,6 +17,8 @@ use crate::policy::{CredentialRule, Policy, StorePolicy};
 
 /// Bytes of a secret's file at the most.
 const SECRET_FILE_BYTES: u64 = 64 << 10;
+/// Room to read it, and to see that there is no more.
+const SECRET_FILE_ROOM: usize = (64 << 10) + 64;
 
 /// Why a reference does not resolve. Never says what was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -93,7 +95,8 @@ fn beneath_root(reference: &CredentialRef, root: &Path) -> Result<SecretString, 
     if !file.metadata().is_ok_and(|found| found.is_file() && found.len() <= SECRET_FILE_BYTES) {
         return Err(Unresolved::NotText);
     }
-    let mut text = Zeroizing::new(String::new());
+    // With room for all of it: text that grows leaves copies behind that nobody wipes.
+    let mut text = Zeroizing::new(String::with_capacity(SECRET_FILE_ROOM));
     file.take(SECRET_FILE_BYTES).read_to_string(&mut text).map_err(|_| Unresolved::NotText)?;
     match reference.field() {
         Some(pointer) => at_pointer(&text, pointer),

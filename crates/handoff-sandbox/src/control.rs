@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::lease::{Declined, Grant, Reasons};
 
-/// The socket's name in the destination's directory. Only the host sees it.
+/// The socket's name in the destination's directory. Only the host sees it; without namespaces the payload does
+/// too, and is not listened to.
 pub const SOCKET: &str = "init.sock";
 
 /// Bytes of one line, either way, without its line end.

@@ -162,7 +162,8 @@ pub(crate) fn part_of(pid: i32) -> Option<(Name, Part)> {
     }
 }
 
-/// The variable that marks every process of a sandbox without namespaces.
+/// The variable that marks every process of a sandbox without namespaces. The native agent passes it on to the
+/// commands that it runs; what drops it is looked for in [`strays`](crate::strays).
 pub(crate) const MARK: &str = "HANDOFF_SANDBOX";
 
 /// Whose mark a process carries in the environment that it was executed with.

@@ -144,3 +144,14 @@ async fn shown(mut output: Collected, head: &str) -> String {
     let (bytes, total) = &*kept;
     if bytes.is_empty() { String::new() } else { format!("{head}{}", bounded(bytes, output.limit, *total)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H-91: without it, what a command left behind could not be found after its sandbox's init was killed.
+    #[test]
+    fn commands_carry_the_mark_of_their_sandbox() {
+        assert!(ENVIRONMENT.contains(&"HANDOFF_SANDBOX"));
+    }
+}
