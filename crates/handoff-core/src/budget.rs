@@ -7,7 +7,7 @@
 use handoff_protocol::NanoUsd;
 
 use crate::policy::{Policy, Rule};
-use crate::state::Epoch;
+use crate::state::{Epoch, Generation};
 use crate::transfer::{Closing, EpochAccount, Transfer};
 
 impl EpochAccount {
@@ -53,6 +53,19 @@ impl Transfer {
             Some(budget) if !released => budget.reserve.max(used),
             Some(_) | None => used,
         }
+    }
+
+    /// What of the wind-down the meter of this assignment may charge over all its own epochs. What epochs of other
+    /// assignments have used is gone. While one of them may still report, or was written off unheard, all of it
+    /// may be.
+    pub fn wind_down_at(&self, generation: Generation) -> NanoUsd {
+        let reserve = self.budget.map_or(NanoUsd::ZERO, |budget| budget.reserve);
+        let elsewhere = self.epochs.values().filter(|account| account.generation != generation);
+        let used = elsewhere.map(|account| match account.closed {
+            Some(Closing::Reported) => account.totals.wind_down_usd,
+            Some(Closing::WrittenOff) | None => reserve,
+        });
+        reserve.minus(used.sum())
     }
 
     /// What may still be granted.

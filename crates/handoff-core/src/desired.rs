@@ -1,7 +1,7 @@
 //! What a node should hold, derived from what the store says: nodes reconcile towards it and nothing is undone.
 
 use handoff_protocol::node::{AuthorizationOffer, Destination, Want};
-use handoff_protocol::{NanoUsd, NodeId, Status, Timestamp};
+use handoff_protocol::{NodeId, Status, Timestamp};
 
 use crate::lease;
 use crate::policy::Policy;
@@ -82,12 +82,13 @@ fn entry(
         lease_over: live && present && lease::is_over(session, now),
         tick_ms: policy.tick_ms,
         grace_ms: policy.grace_ms,
-        wind_down_usd: transfer.budget.map_or(NanoUsd::ZERO, |budget| budget.reserve),
+        wind_down_usd: transfer.wind_down_at(generation),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use handoff_protocol::NanoUsd;
     use handoff_protocol::node::ObservedState;
 
     use super::*;
@@ -175,10 +176,69 @@ mod tests {
     #[test]
     fn an_ended_one_is_listed_until_it_is_gone_and_reported() {
         let mut world = World::terminated();
-        world.give(world.observe(ObservedState::Absent));
+        world.give(world.place_gone());
         assert_eq!(wants(&world, NODE), [(1, Want::Gone)], "its last report is missing");
         world.give(world.report(|usage| usage.closing = true));
         assert_eq!(wants(&world, NODE), []);
+    }
+
+    /// H-50, H-88: a node that proves its holder gone has not removed the place it was in.
+    #[test]
+    fn the_place_of_a_dead_holder_stays_listed_until_nothing_is_left_of_it() {
+        let dead = |mut world: World| {
+            world.give(world.report(|usage| usage.closing = true));
+            world.give(world.observe(ObservedState::Absent));
+            world
+        };
+        let terminate = |world: &World| world.command(CommandKind::Terminate, ONE);
+        let mut ended = Vec::new();
+        for mut world in [dead(World::active()), dead(World::insolvent())] {
+            world.give(terminate(&world));
+            ended.push(world);
+        }
+        // Its proof comes only after the end.
+        let mut late = World::active();
+        late.give(terminate(&late));
+        ended.push(dead(late));
+        for mut world in ended {
+            assert_eq!(wants(&world, NODE), [(1, Want::Gone)]);
+            assert!(!world.of(ONE).ledger_closed);
+            world.give(world.place_gone());
+            assert_eq!((wants(&world, NODE), world.of(ONE).ledger_closed), (vec![], true));
+        }
+        let mut moved = dead(World::active()).silent(2 * MINUTE);
+        moved.give(moved.command(CommandKind::Reassign, ONE));
+        assert_eq!(wants(&moved, NODE), [(1, Want::Gone)], "another node has it, and the old place stands");
+    }
+
+    /// H-75, H-81
+    #[test]
+    fn the_wind_down_is_what_epochs_elsewhere_have_left_of_it() {
+        let used = RESERVE.minus(crate::machine::world::nano(1));
+        let left = |world: &World, node| listed(world, node)[0].wind_down_usd;
+        let mut world = World::insolvent();
+        world.give(world.report(|usage| usage.totals.wind_down_usd = used));
+        assert_eq!(left(&world, NODE), RESERVE, "its own meter counts what it has used itself");
+        world.give(world.command(CommandKind::RaiseBudget, ONE));
+        let mut world = world.silent(2 * MINUTE);
+        world.give(world.command(CommandKind::Reassign, ONE));
+        assert_eq!(left(&world, OTHER_NODE), NanoUsd::ZERO, "the old meter may have used all of it");
+        world.give(world.reclaim(incarnation(2)));
+        let mut written_off = world.clone();
+        world.give(world.report_of(ONE, crate::Epoch(2), |usage| usage.closing = true));
+        assert_eq!(left(&world, OTHER_NODE), RESERVE.minus(used));
+        written_off.give(crate::Command::WriteOff { transfer: ONE, epoch: crate::Epoch(2) });
+        assert_eq!(left(&written_off, OTHER_NODE), NanoUsd::ZERO, "nobody knows what it used");
+        // Back on the first node it is another place, with another journal.
+        let mut world = world.later(2 * MINUTE);
+        world.give(world.report(|usage| usage.closing = true));
+        world.state.rooms.remove(&OTHER_NODE);
+        let rooms = World::new().state.rooms;
+        world.state.rooms = rooms.into_iter().filter(|(node, _)| *node == NODE).collect();
+        let mut world = world.later(0);
+        world.give(world.command(CommandKind::Reassign, ONE));
+        let present = listed(&world, NODE).into_iter().find(|entry| entry.generation == 3);
+        assert_eq!(present.map(|entry| entry.wind_down_usd), Some(RESERVE.minus(used)));
     }
 
     #[test]

@@ -52,7 +52,7 @@ grid! {
     /// Size and budget a destination.
     Provision = "provision", by [Caller, Orchestrator], from [Staged], event Some(EventType::RuntimeProvisioned);
     /// Ask the destination to verify.
-    Push = "push", by [Caller, Orchestrator], from [Provisioned], event None;
+    Push = "push", by [Caller, Orchestrator], from [Provisioned, Pushed], event None;
     /// The node verified.
     Receipt = "receipt", by [Node], from [Provisioned, Pushed], event Some(EventType::StatePushed);
     /// Let the destination claim.

@@ -16,6 +16,12 @@ pub enum Refusal {
         /// The one that was named.
         transfer: TransferId,
     },
+    /// The id of a new transfer is taken.
+    #[error("there is a transfer {transfer} already")]
+    TransferExists {
+        /// The one that was named.
+        transfer: TransferId,
+    },
     /// There is no such session.
     #[error("there is no session {session}")]
     NoSession {
@@ -276,7 +282,7 @@ impl Refusal {
             }
             Self::TierUnknown { .. } => ErrorCode::TierUnknown,
             Self::NoNode { .. } => ErrorCode::NoNode,
-            Self::ReportConflict { .. } => ErrorCode::IdempotencyConflict,
+            Self::TransferExists { .. } | Self::ReportConflict { .. } => ErrorCode::IdempotencyConflict,
         }
     }
 
@@ -284,6 +290,7 @@ impl Refusal {
     const fn hint(&self) -> &'static str {
         match self {
             Self::NoTransfer { .. } => "check the id; list with `handoff status`",
+            Self::TransferExists { .. } => "stage under a new id",
             Self::NoSession { .. } => "check the id; list with `handoff session list`",
             Self::WrongStatus { .. } => "ask get_status what comes next",
             Self::SessionBusy { .. } => "finish or terminate the other transfer, then repeat",
@@ -298,7 +305,9 @@ impl Refusal {
             Self::StaleSnapshot { .. } => "fetch the present snapshot",
             Self::ChecksumMismatch { .. } => "stage again, or leave the checksum out",
             Self::NotFinal { .. } => "quiesce the source and call snapshot_state with final: true",
-            Self::NoReceipt { .. } => "wait for its node's receipt: get_status",
+            Self::NoReceipt { .. } => {
+                "wait for its node's receipt, or push again where it failed: get_status"
+            }
             Self::LeaseOver => "stop, or re-claim",
             Self::FormerHolderMayRun { .. } => "wait until then, or have the holder quiesce",
             Self::WrongNode { .. } => "only the assigned node may do this",
@@ -359,6 +368,7 @@ mod tests {
 
     samples! {
         NoTransfer { transfer: ONE },
+        TransferExists { transfer: ONE },
         NoSession { session: SESSION },
         WrongStatus { transfer: ONE, found: Status::Staged, command: CommandKind::Push },
         SessionBusy { session: SESSION, why: "it has a pending transfer" },

@@ -173,6 +173,8 @@ pub enum Outcome {
 pub struct EpochAccount {
     /// The node that meters it.
     pub node: NodeId,
+    /// The assignment it ran in: its journal is there.
+    pub generation: Generation,
     /// The incarnation that ran in it.
     pub incarnation: IncarnationId,
     /// What it may spend; never lowered.

@@ -1,7 +1,7 @@
 //! Why a use-case failed, and the problem that every surface shows for it.
 
+use handoff_core::Refusal;
 use handoff_core::ledger::LedgerError;
-use handoff_core::{Epoch, Refusal};
 use handoff_protocol::port::BlobError;
 use handoff_protocol::request::Operation;
 use handoff_protocol::{ApprovalId, ErrorCode, NodeId, Problem, Status, Timestamp, TransferId};
@@ -135,14 +135,6 @@ pub enum ServiceError {
         /// Which node.
         node: NodeId,
     },
-    /// The named epoch is not the session's.
-    #[error("the session is in epoch {present}, not {named}")]
-    StaleEpoch {
-        /// The session's.
-        present: Epoch,
-        /// The one that was named.
-        named: Epoch,
-    },
     /// Too much is open already.
     #[error("too many {what}")]
     TooMany {
@@ -190,7 +182,6 @@ impl ServiceError {
             Self::NotResumed { .. } => ErrorCode::NotResumed,
             Self::StillOpen { .. } => ErrorCode::AlreadyAuthorized,
             Self::SignatureRefused { .. } => ErrorCode::SignatureRefused,
-            Self::StaleEpoch { .. } => ErrorCode::StaleEpoch,
             Self::TooMany { .. } => ErrorCode::RateLimited,
             Self::Stopping => ErrorCode::StoreUnavailable,
             Self::Internal(_) => ErrorCode::Internal,
@@ -224,7 +215,25 @@ impl ServiceError {
             | Self::StillOpen { transfer, .. } => {
                 Problem::new(self.code(), self.to_string(), self.hint()).of_transfer(*transfer)
             }
-            other => Problem::new(other.code(), other.to_string(), other.hint()),
+            Self::Ledger(
+                LedgerError::RequestConflict
+                | LedgerError::VersionMismatch { .. }
+                | LedgerError::Full
+                | LedgerError::Unavailable(_),
+            )
+            | Self::Forbidden { .. }
+            | Self::NotFound { .. }
+            | Self::InvalidArgument { .. }
+            | Self::InvalidToken(_)
+            | Self::Seal(_)
+            | Self::Snapshot(_)
+            | Self::BlobsMissing { .. }
+            | Self::Blob(_)
+            | Self::TooLarge { .. }
+            | Self::SignatureRefused { .. }
+            | Self::NodeKeyConflict { .. }
+            | Self::TooMany { .. }
+            | Self::Stopping => Problem::new(self.code(), self.to_string(), self.hint()),
         }
     }
 
@@ -254,7 +263,6 @@ impl ServiceError {
             Self::StillOpen { .. } => "wait for its outcome: repeat the same call, or get_status",
             Self::SignatureRefused { .. } => "sign with the key that the node registered",
             Self::NodeKeyConflict { .. } => "give the node a new id, or restore its key",
-            Self::StaleEpoch { .. } => "read the session and repeat with its present epoch",
             Self::TooMany { .. } => "wait, then repeat",
             Self::Stopping => "repeat the same call with the same request id",
             Self::Internal(_) => "see the log of `handoff serve`",

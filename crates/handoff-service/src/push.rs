@@ -44,8 +44,15 @@ impl Service {
 fn is_settled(found: &Transfer, pushed: Digest) -> Result<bool, ServiceError> {
     let transfer = found.id;
     match found.status {
-        Status::Staged | Status::Provisioned => {}
-        Status::Pushed | Status::Active | Status::Insolvent | Status::Terminated | Status::Expired => {
+        // Pushed without a receipt: it was assigned anew, and its new node is asked.
+        Status::Staged | Status::Provisioned | Status::Pushed if !found.receipt => {}
+        Status::Staged
+        | Status::Provisioned
+        | Status::Pushed
+        | Status::Active
+        | Status::Insolvent
+        | Status::Terminated
+        | Status::Expired => {
             return Ok(true);
         }
     }

@@ -2,8 +2,8 @@
 
 use handoff_core::command::{Refresh, RefreshBy, Stage};
 use handoff_core::grid::CommandKind;
-use handoff_core::ledger::{Applied, Envelope, Request};
-use handoff_core::{Command, Epoch, Holder, Session};
+use handoff_core::ledger::Request;
+use handoff_core::{Command, Epoch, Session};
 use handoff_protocol::request::{self, Labels, Staged};
 use handoff_protocol::{Digest, SessionId, TransferId};
 use handoff_snapshot::SealContext;
@@ -21,6 +21,14 @@ impl Service {
     /// Where the snapshot cannot be had, or the machine refuses.
     pub async fn stage(&self, call: &Call, body: request::Stage) -> Result<Staged, ServiceError> {
         self.permit(&call.principal, CommandKind::Stage).await?;
+        if body.abandon_source {
+            self.permit(&call.principal, CommandKind::AbandonSource).await?;
+            if body.snapshot.is_some() || body.input.is_some() {
+                let why =
+                    "whoever gives up a source goes on from its last snapshot and gives none".to_owned();
+                return Err(ServiceError::InvalidArgument { field: "abandon_source", why });
+            }
+        }
         words::check_labels(&body.labels)?;
         words::check("source_host", body.source_host.as_deref().unwrap_or_default())?;
         let request = asked::request(body.request_id.as_ref(), "transfers", &body);
@@ -28,11 +36,7 @@ impl Service {
             Some(session) => self.inner.ledger.session(call.principal.project, session).await?,
             None => None,
         };
-        let abandon = abandons(&body, session.as_ref())?;
-        let expected = match (abandon, body.expected_epoch) {
-            (true, Some(epoch)) => Some(Epoch(epoch).next()),
-            (_, epoch) => epoch.map(Epoch),
-        };
+        let expected = body.expected_epoch.map(Epoch);
         let id = body.session_id.unwrap_or_else(|| SessionId::from(uuid::Uuid::now_v7()));
         let context = context(id, expected, session.as_ref());
         let labels = for_people(body.source_host);
@@ -53,34 +57,11 @@ impl Service {
             expected_epoch: expected,
             snapshot,
             is_final: body.is_final,
+            abandon_source: body.abandon_source,
             labels: body.labels,
         });
-        let before = abandon.then_some(Command::AbandonSource { session: id });
-        let applied = self.give_in_turn(call, &request, before, stage).await?;
+        let applied = self.give(call, Some(request.clone()), stage).await?;
         self.staged(call, reply::staged(&applied.reply)?, request).await
-    }
-
-    /// Gives a command after another one, in one batch where there are two.
-    async fn give_in_turn(
-        &self,
-        call: &Call,
-        request: &Request,
-        before: Option<Command>,
-        command: Command,
-    ) -> Result<Applied, ServiceError> {
-        let Some(before) = before else { return self.give(call, Some(request.clone()), command).await };
-        let mut envelopes = Vec::new();
-        for command in [before, command] {
-            let actor = self.permit(&call.principal, command.kind()).await?;
-            let (project, request) = (call.principal.project, Some(request.clone()));
-            envelopes.push(Envelope { project, actor, request, expected_version: None, command });
-        }
-        let mut answers = self.inner.ledger.apply(envelopes).await.into_iter();
-        let (Some(before), Some(after)) = (answers.next(), answers.next()) else {
-            return Err(ServiceError::Internal("the ledger did not answer both commands".to_owned()));
-        };
-        before?;
-        Ok(after?)
     }
 
     /// Replaces a pending transfer's snapshot, or asks its live holder for the final one.
@@ -140,26 +121,6 @@ impl Service {
             expires_at: transfer.expires_at,
             request_id: request.id,
         })
-    }
-}
-
-/// Whether a source is given up first. It is only where a source holds the session: one that was given up
-/// before needs it no more.
-fn abandons(body: &request::Stage, session: Option<&Session>) -> Result<bool, ServiceError> {
-    let Some(session) = session.filter(|_| body.abandon_source) else { return Ok(false) };
-    if !matches!(session.holder, Holder::Source { .. }) {
-        return Ok(false);
-    }
-    if body.snapshot.is_some() || body.input.is_some() {
-        let why = "whoever gives up a source goes on from its last snapshot and gives none".to_owned();
-        return Err(ServiceError::InvalidArgument { field: "abandon_source", why });
-    }
-    // The epoch is checked before the source is given up: afterwards it would be too late to refuse.
-    match body.expected_epoch.map(Epoch) {
-        Some(named) if named != session.epoch => {
-            Err(ServiceError::StaleEpoch { present: session.epoch, named })
-        }
-        Some(_) | None => Ok(true),
     }
 }
 

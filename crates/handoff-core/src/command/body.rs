@@ -25,6 +25,8 @@ pub struct Stage {
     pub snapshot: Option<Digest>,
     /// The holder stopped for it.
     pub is_final: bool,
+    /// Give up the source that holds the session, and go on from its last snapshot.
+    pub abandon_source: bool,
     /// Labels of a new session.
     pub labels: Labels,
 }

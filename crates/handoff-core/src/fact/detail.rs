@@ -28,8 +28,8 @@ details! {
     Refreshed { snapshot, mark } => ["snapshot": snapshot, "final": mark.is_some()];
     FinalRequested {} => [];
     TokenSpent { token, operation } => ["token_id": token, "operation": operation.as_str()];
-    Provisioned { tier, allocated, reserve, node } =>
-        ["tier": tier.name, "budget_usd": allocated, "reserve_usd": reserve, "node_id": node];
+    Provisioned { tier, budget, node } =>
+        ["tier": tier.name, "budget_usd": budget.allocated, "reserve_usd": budget.reserve, "node_id": node];
     BudgetCarved { allocated } => ["budget_usd": allocated];
     BudgetRestored { allocated } => ["budget_usd": allocated];
     PushRequested { digest } => ["digest": digest];
@@ -38,10 +38,10 @@ details! {
     Authorized { authorization, deadline } => ["authorization": authorization, "deadline": deadline];
     AuthorizationEnded { authorization, outcome } =>
         ["authorization": authorization, "outcome": outcome_word(outcome), "reason": reason_of(outcome)];
-    Claimed { epoch, incarnation, node, limit } =>
-        ["epoch": epoch, "incarnation": incarnation, "node_id": node, "limit_usd": limit];
-    Reclaimed { epoch, incarnation, node, limit } =>
-        ["epoch": epoch, "incarnation": incarnation, "node_id": node, "limit_usd": limit];
+    Claimed { taken } => ["epoch": taken.epoch, "incarnation": taken.incarnation, "node_id": taken.node,
+        "limit_usd": taken.limit];
+    Reclaimed { taken } => ["epoch": taken.epoch, "incarnation": taken.incarnation, "node_id": taken.node,
+        "limit_usd": taken.limit];
     Renewed {} => [];
     Checkpointed { epoch, digest } => ["epoch": epoch, "digest": digest];
     Rested {} => [];

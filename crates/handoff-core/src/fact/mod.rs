@@ -11,7 +11,24 @@ use handoff_protocol::{
 };
 
 use crate::state::{Epoch, Generation};
-use crate::transfer::{Carved, EndReason, FinalMark, Outcome};
+use crate::transfer::{Budget, EndReason, FinalMark, Outcome};
+
+/// Which incarnation took a session, and on what terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Taken {
+    /// The epoch that began with it.
+    pub epoch: Epoch,
+    /// Which start.
+    pub incarnation: IncarnationId,
+    /// On which node.
+    pub node: NodeId,
+    /// In which assignment.
+    pub generation: Generation,
+    /// Until when it may run.
+    pub lease_until: Timestamp,
+    /// What it may spend.
+    pub limit: NanoUsd,
+}
 
 /// Something that became true.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -38,14 +55,7 @@ pub enum Fact {
     /// A token was spent.
     TokenSpent { transfer: TransferId, token: TokenId, operation: Operation, expires_at: Timestamp },
     /// A destination was sized, budgeted and assigned.
-    Provisioned {
-        transfer: TransferId,
-        tier: Tier,
-        allocated: NanoUsd,
-        reserve: NanoUsd,
-        carved: Option<Carved>,
-        node: NodeId,
-    },
+    Provisioned { transfer: TransferId, tier: Tier, budget: Budget, node: NodeId },
     /// Money moved from a live transfer to its successor.
     BudgetCarved { transfer: TransferId, allocated: NanoUsd },
     /// It went back, because the successor ended unclaimed.
@@ -61,25 +71,9 @@ pub enum Fact {
     /// An authorisation ended without a claim.
     AuthorizationEnded { transfer: TransferId, authorization: AuthorizationId, outcome: Outcome },
     /// The destination took the session.
-    Claimed {
-        transfer: TransferId,
-        epoch: Epoch,
-        incarnation: IncarnationId,
-        node: NodeId,
-        generation: Generation,
-        lease_until: Timestamp,
-        limit: NanoUsd,
-    },
+    Claimed { transfer: TransferId, taken: Taken },
     /// A new incarnation took the session again.
-    Reclaimed {
-        transfer: TransferId,
-        epoch: Epoch,
-        incarnation: IncarnationId,
-        node: NodeId,
-        generation: Generation,
-        lease_until: Timestamp,
-        limit: NanoUsd,
-    },
+    Reclaimed { transfer: TransferId, taken: Taken },
     /// The holder may go on.
     Renewed { transfer: TransferId, lease_until: Timestamp },
     /// A live destination stored a snapshot.
@@ -87,7 +81,7 @@ pub enum Fact {
     /// The holder went to rest.
     Rested { transfer: TransferId, at: Timestamp },
     /// A resting session is to run again.
-    Woken { transfer: TransferId },
+    Woken { transfer: TransferId, at: Timestamp },
     /// A report counts.
     UsageReported {
         transfer: TransferId,
@@ -124,7 +118,7 @@ pub enum Fact {
         last_alive: Option<Timestamp>,
     },
     /// The holder is proved gone: its lease is over now.
-    HolderGone { at: Timestamp },
+    HolderGone { transfer: TransferId, at: Timestamp },
     /// An epoch was closed at its full limit.
     WrittenOff { transfer: TransferId, epoch: Epoch },
     /// Everything is reported and proved.
@@ -163,7 +157,7 @@ impl Fact {
             | Self::Renewed { transfer, .. }
             | Self::Checkpointed { transfer, .. }
             | Self::Rested { transfer, .. }
-            | Self::Woken { transfer }
+            | Self::Woken { transfer, .. }
             | Self::UsageReported { transfer, .. }
             | Self::SpendRecorded { transfer, .. }
             | Self::WaitStarted { transfer, .. }
@@ -173,12 +167,10 @@ impl Fact {
             | Self::Terminated { transfer, .. }
             | Self::Expired { transfer, .. }
             | Self::Observed { transfer, .. }
+            | Self::HolderGone { transfer, .. }
             | Self::WrittenOff { transfer, .. }
             | Self::LedgerClosed { transfer } => Some(*transfer),
-            Self::SessionOpened { .. }
-            | Self::Returned { .. }
-            | Self::SourceAbandoned { .. }
-            | Self::HolderGone { .. } => None,
+            Self::SessionOpened { .. } | Self::Returned { .. } | Self::SourceAbandoned { .. } => None,
         }
     }
 

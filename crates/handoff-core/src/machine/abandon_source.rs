@@ -5,12 +5,16 @@ use handoff_protocol::SessionId;
 
 use crate::fact::Fact;
 use crate::refusal::Refusal;
-use crate::state::Holder;
+use crate::state::{Holder, Session};
 
 use super::{Case, Decision};
 
 pub(super) fn decide(case: &Case<'_>, session: SessionId) -> Result<Decision, Refusal> {
-    let session = case.session(session)?;
+    Ok(Decision::done([given_up(case.session(session)?)?]))
+}
+
+/// The fact that a session's source is given up, if it may be.
+pub(super) fn given_up(session: &Session) -> Result<Fact, Refusal> {
     let busy = |why| Refusal::SessionBusy { session: session.id, why };
     if session.pending.is_some() {
         return Err(busy("it has a pending transfer: terminate it first"));
@@ -19,7 +23,7 @@ pub(super) fn decide(case: &Case<'_>, session: SessionId) -> Result<Decision, Re
         return Err(busy("it runs elsewhere: there is no source to abandon"));
     }
     match session.holder {
-        Holder::Source { .. } => Ok(Decision::done([Fact::SourceAbandoned { epoch: session.epoch.next() }])),
+        Holder::Source { .. } => Ok(Fact::SourceAbandoned { epoch: session.epoch.next() }),
         Holder::Incarnation { .. } | Holder::None => Err(busy("no source holds it")),
     }
 }

@@ -4,7 +4,7 @@ use handoff_protocol::Status;
 
 use crate::budget;
 use crate::command::Claim;
-use crate::fact::Fact;
+use crate::fact::{Fact, Taken};
 use crate::grid::CommandKind;
 use crate::lease;
 use crate::refusal::Refusal;
@@ -63,15 +63,15 @@ fn claimed(
     epoch: crate::state::Epoch,
     limit: handoff_protocol::NanoUsd,
 ) -> Fact {
-    Fact::Claimed {
-        transfer: claim.transfer,
+    let taken = Taken {
         epoch,
         incarnation: claim.incarnation,
         node: claim.node,
         generation: claim.generation,
         lease_until: case.now.plus_ms(case.policy.lease_ms),
         limit,
-    }
+    };
+    Fact::Claimed { transfer: claim.transfer, taken }
 }
 
 #[cfg(test)]
@@ -166,12 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn a_former_transfer_with_nothing_left_closes_its_ledger_when_it_has_moved() {
+    fn a_former_transfer_whose_holder_died_is_closed_when_its_place_is_gone_and_not_before() {
         let mut world = World::hop_pushed();
         world.give(world.report(|usage| usage.closing = true));
         world.give(world.observe(ObservedState::Absent));
         world.give(world.command(CommandKind::Activate, TWO));
         let (facts, _) = world.make(world.claim(TWO, incarnation(2)));
+        assert!(!facts.contains(&Fact::LedgerClosed { transfer: ONE }), "its files are there: {facts:?}");
+        let (facts, _) = world.make(world.place_gone());
         assert!(facts.contains(&Fact::LedgerClosed { transfer: ONE }), "{facts:?}");
     }
 

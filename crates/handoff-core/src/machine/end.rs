@@ -144,7 +144,11 @@ mod tests {
         assert_eq!(world.clone().later(30 * MINUTE - 1).code(&expire), ErrorCode::WrongStatus);
         let mut late = world.later(30 * MINUTE);
         late.give(expire.clone());
-        assert_eq!((late.status(ONE), late.of(ONE).ledger_closed), (Status::Expired, true));
+        assert_eq!(
+            (late.status(ONE), late.of(ONE).ledger_closed),
+            (Status::Expired, true),
+            "nothing was anywhere"
+        );
         let authorized = World::authorized().later(30 * MINUTE);
         assert_eq!(authorized.code(&expire), ErrorCode::AlreadyAuthorized);
     }

@@ -12,7 +12,7 @@ use crate::placement;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::state::{Generation, Session};
-use crate::transfer::Carved;
+use crate::transfer::{Budget, Carved};
 
 use super::{Case, Decision};
 
@@ -81,9 +81,12 @@ fn provisioned(
     Fact::Provisioned {
         transfer: provision.transfer,
         tier: tier.clone(),
-        allocated: provision.budget,
-        reserve: case.policy.wind_down(tier),
-        carved,
+        budget: Budget {
+            allocated: provision.budget,
+            reserve: case.policy.wind_down(tier),
+            recorded: NanoUsd::ZERO,
+            carved,
+        },
         node,
     }
 }

@@ -1,4 +1,5 @@
-//! Push: records that the destination is to verify and restore the snapshot. Its receipt completes it.
+//! Push: records that the destination is to verify and restore the snapshot. Its receipt completes it. A pushed
+//! transfer is pushed again where the node that it was assigned to anew could not sign for it.
 
 use handoff_protocol::{Digest, TransferId};
 
@@ -20,7 +21,7 @@ pub(super) fn decide(
     }
     super::check_final(session, found)?;
     let digest = found.snapshot;
-    if found.push == Some(Push::Requested { digest }) {
+    if found.receipt || found.push == Some(Push::Requested { digest }) {
         return Ok(Decision::done([]));
     }
     Ok(Decision::done([Fact::PushRequested { transfer, digest }]))
@@ -32,7 +33,7 @@ mod tests {
 
     use crate::Command;
     use crate::grid::CommandKind;
-    use crate::machine::world::{ONE, World, digest};
+    use crate::machine::world::{MINUTE, ONE, World, digest};
     use crate::transfer::Push;
 
     #[test]
@@ -52,6 +53,27 @@ mod tests {
         let mut draft = World::staged();
         draft.give(draft.command(CommandKind::Provision, ONE));
         assert_eq!(draft.code(&draft.command(CommandKind::Push, ONE)), ErrorCode::NotFinal);
+    }
+
+    /// H-46, H-70: the new node of a pushed transfer may lack what the old one had.
+    #[test]
+    fn a_pushed_transfer_without_a_receipt_is_pushed_again() {
+        let mut world = World::pushed();
+        assert_eq!(world.make(world.command(CommandKind::Push, ONE)).0, [], "its node has signed");
+        world = world.silent(2 * MINUTE);
+        world.give(world.command(CommandKind::Reassign, ONE));
+        let Command::Receipt { transfer, node, generation, digest, .. } =
+            world.command(CommandKind::Receipt, ONE)
+        else {
+            unreachable!("it is a receipt")
+        };
+        let missing = vec!["env://keys/MODEL".to_owned()];
+        world.give(Command::Receipt { transfer, node, generation, digest, missing });
+        assert_eq!(world.code(&world.command(CommandKind::Activate, ONE)), ErrorCode::WrongStatus);
+        assert_eq!(world.code(&world.command(CommandKind::Receipt, ONE)), ErrorCode::StaleSnapshot);
+        world.give(world.command(CommandKind::Push, ONE));
+        world.give(world.command(CommandKind::Receipt, ONE));
+        world.give(world.command(CommandKind::Activate, ONE));
     }
 
     #[test]

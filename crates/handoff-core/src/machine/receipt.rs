@@ -25,7 +25,7 @@ pub(super) fn decide(
     if found.receipt {
         return Ok(Decision::done([]));
     }
-    if found.status == Status::Provisioned && found.push != Some(Push::Requested { digest }) {
+    if found.push != Some(Push::Requested { digest }) {
         return Err(Refusal::StaleSnapshot { transfer, present: found.snapshot });
     }
     if !missing.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::budget;
 use crate::command::Reclaim;
-use crate::fact::Fact;
+use crate::fact::{Fact, Taken};
 use crate::grid::CommandKind;
 use crate::lease;
 use crate::policy::Rule;
@@ -40,8 +40,7 @@ pub(super) fn decide(case: &Case<'_>, reclaim: &Reclaim) -> Result<Decision, Ref
     }
     let epoch = session.epoch.next();
     let limit = budget::grant(case.policy, found, Default::default(), Default::default());
-    let fact = Fact::Reclaimed {
-        transfer: found.id,
+    let taken = Taken {
         epoch,
         incarnation: reclaim.incarnation,
         node: reclaim.node,
@@ -49,7 +48,7 @@ pub(super) fn decide(case: &Case<'_>, reclaim: &Reclaim) -> Result<Decision, Ref
         lease_until: case.now.plus_ms(case.policy.lease_ms),
         limit,
     };
-    Ok(Decision::new([fact], Reply::Claimed { epoch, limit }))
+    Ok(Decision::new([Fact::Reclaimed { transfer: found.id, taken }], Reply::Claimed { epoch, limit }))
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@ use crate::transfer::{FinalMark, Ground};
 use super::{Case, Decision};
 
 pub(super) fn decide(case: &Case<'_>, stage: &Stage) -> Result<Decision, Refusal> {
+    if case.state.transfers.contains_key(&stage.transfer) {
+        return Err(Refusal::TransferExists { transfer: stage.transfer });
+    }
     match &case.state.session {
         Some(session) if session.id == stage.session => known(case, stage, session),
         Some(_) | None => new(case, stage),
@@ -23,7 +26,7 @@ fn new(case: &Case<'_>, stage: &Stage) -> Result<Decision, Refusal> {
     if stage.expected_epoch.is_some_and(|epoch| epoch != Epoch::FIRST) {
         return Err(no_session);
     }
-    let snapshot = stage.snapshot.ok_or(no_session)?;
+    let snapshot = stage.snapshot.filter(|_| !stage.abandon_source).ok_or(no_session)?;
     let mark = stage.is_final.then_some(FinalMark { epoch: Epoch::FIRST, ground: Ground::Quiesced });
     let opened = Fact::SessionOpened {
         session: stage.session,
@@ -41,6 +44,9 @@ fn known(case: &Case<'_>, stage: &Stage, session: &Session) -> Result<Decision, 
     super::check_epoch(case, session, named)?;
     if session.pending.is_some() {
         return Err(busy("it has a pending transfer"));
+    }
+    if stage.abandon_source && matches!(session.holder, Holder::Source { .. }) {
+        return abandoned(case, stage, session);
     }
     match stage.snapshot {
         Some(snapshot) => {
@@ -64,6 +70,19 @@ fn known(case: &Case<'_>, stage: &Stage, session: &Session) -> Result<Decision, 
             Ok(decision)
         }
     }
+}
+
+/// Gives up the source that holds the session and goes on from its last snapshot, in one decision: a source is
+/// not given up for a transfer that is then refused. A session that no source holds needs none of this.
+fn abandoned(case: &Case<'_>, stage: &Stage, session: &Session) -> Result<Decision, Refusal> {
+    let busy = |why| Refusal::SessionBusy { session: session.id, why };
+    if stage.snapshot.is_some() {
+        return Err(busy("whoever gives up its source goes on from its last snapshot and gives none"));
+    }
+    let accepted = session.last_snapshot.ok_or(busy("it has no snapshot yet"))?;
+    let given_up = super::abandon_source::given_up(session)?;
+    let mark = FinalMark { epoch: session.epoch.next(), ground: Ground::LastAccepted };
+    Ok(staged(case, stage, vec![given_up], accepted.digest, Some(mark), false))
 }
 
 /// What the last accepted snapshot is worth for a new transfer: a draft while its holder is live, final when the
@@ -221,6 +240,46 @@ mod tests {
         let resume = stage(resting.resume(TWO));
         resting.give(Command::Stage(Stage { is_final: true, ..resume }));
         assert!(resting.of(TWO).is_final(resting.epoch()), "it has stopped already");
+    }
+
+    /// H-3, H-61: the source is given up and its session staged, or neither.
+    #[test]
+    fn a_source_is_given_up_with_the_stage_that_goes_on_without_it_or_not_at_all() {
+        let mut world = World::staged();
+        let resume = |world: &World| Stage { abandon_source: true, ..stage(world.resume(TWO)) };
+        assert_eq!(world.code(&Command::Stage(resume(&world))), ErrorCode::SessionBusy, "one is pending");
+        world.give(world.command(CommandKind::Terminate, ONE));
+        let given_up = resume(&world);
+        for (change, code) in [
+            (Stage { expected_epoch: None, ..given_up.clone() }, ErrorCode::StaleEpoch),
+            (Stage { expected_epoch: Some(Epoch(9)), ..given_up.clone() }, ErrorCode::StaleEpoch),
+            (Stage { snapshot: Some(digest("mine")), ..given_up.clone() }, ErrorCode::SessionBusy),
+            (Stage { transfer: ONE, ..given_up.clone() }, ErrorCode::IdempotencyConflict),
+        ] {
+            assert_eq!(world.code(&Command::Stage(change)), code);
+        }
+        let (facts, _) = world.make(Command::Stage(given_up));
+        assert_eq!((facts.len(), world.epoch(), &world.session().holder), (2, Epoch(2), &Holder::None));
+        let mark = Some(FinalMark { epoch: Epoch(2), ground: Ground::LastAccepted });
+        assert_eq!((world.of(TWO).snapshot, world.of(TWO).mark), (digest("draft"), mark));
+    }
+
+    #[test]
+    fn where_no_source_holds_the_session_none_is_given_up() {
+        let mut world = World::active();
+        let resume = stage(world.resume(TWO));
+        let (facts, _) = world.make(Command::Stage(Stage { abandon_source: true, ..resume }));
+        assert_eq!((facts.len(), world.epoch()), (1, Epoch(2)));
+        let new = World::new();
+        let first = Stage { abandon_source: true, ..stage(new.stage(ONE, "draft", false)) };
+        assert_eq!(new.code(&Command::Stage(first)), ErrorCode::NotFound);
+    }
+
+    #[test]
+    fn a_transfer_s_id_is_used_once() {
+        let mut world = World::staged();
+        world.give(world.command(CommandKind::Terminate, ONE));
+        assert_eq!(world.code(&world.stage(ONE, "again", false)), ErrorCode::IdempotencyConflict);
     }
 
     #[test]

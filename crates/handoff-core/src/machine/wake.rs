@@ -22,16 +22,17 @@ pub(super) fn decide(case: &Case<'_>, session: SessionId) -> Result<Decision, Re
     if case.final_is_pending(session) {
         return Err(busy("it stopped for a transfer that is pending"));
     }
-    Ok(Decision::done([Fact::Woken { transfer: live }]))
+    Ok(Decision::done([Fact::Woken { transfer: live, at: case.now }]))
 }
 
 #[cfg(test)]
 mod tests {
-    use handoff_protocol::ErrorCode;
+    use handoff_protocol::{ErrorCode, Timestamp};
 
     use crate::grid::CommandKind;
-    use crate::machine::world::{ONE, World, incarnation};
+    use crate::machine::world::{MINUTE, ONE, World, incarnation};
     use crate::state::Epoch;
+    use crate::{Command, Refusal};
 
     #[test]
     fn given_resting_when_woken_then_its_node_re_claims_in_a_new_epoch() {
@@ -43,6 +44,20 @@ mod tests {
         assert_eq!(world.make(wake).0, [], "it is awake");
         world.give(world.reclaim(incarnation(2)));
         assert_eq!(world.epoch(), Epoch(3));
+    }
+
+    /// H-70: the minute counts from when it should run again.
+    #[test]
+    fn one_that_rested_for_long_stays_with_its_node_when_it_is_woken() {
+        let mut world = World::resting().later(60 * MINUTE);
+        world.give(world.command(CommandKind::Wake, ONE));
+        let woken = world.now;
+        let reassign = Command::Reassign { transfer: ONE, serving_since: Timestamp::from_unix_ms(0) };
+        let at = woken.plus_ms(MINUTE);
+        assert_eq!(world.refuse(&reassign), Refusal::TooEarly { transfer: ONE, at });
+        let mut lost = world.clone().later(MINUTE);
+        lost.give(reassign);
+        world.give(world.reclaim(incarnation(2)));
     }
 
     #[test]

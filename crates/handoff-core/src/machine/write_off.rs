@@ -63,7 +63,7 @@ mod tests {
         let mut world = World::terminated();
         let unknown = Command::WriteOff { transfer: ONE, epoch: Epoch(9) };
         assert_eq!(world.code(&unknown), ErrorCode::NotFound);
-        world.give(world.observe(handoff_protocol::node::ObservedState::Absent));
+        world.give(world.place_gone());
         let (facts, _) = world.make(world.command(CommandKind::WriteOff, ONE));
         assert!(facts.contains(&Fact::LedgerClosed { transfer: ONE }));
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use handoff_core::fact::Record;
 use handoff_core::transfer::Ground;
-use handoff_core::{Epoch, Fact, Holder, Policy, State, desired};
-use handoff_protocol::node::Want;
+use handoff_core::{Command, Epoch, Fact, Generation, Holder, Policy, State, desired};
+use handoff_protocol::node::{ObservedState, Want};
 use handoff_protocol::{NanoUsd, NodeId, Status, Timestamp, TransferId};
 
 /// Where money came from.
@@ -20,15 +20,14 @@ pub(crate) struct Money {
 impl Money {
     pub(crate) fn note(&mut self, before: &State, facts: &[Fact]) {
         for fact in facts {
-            match fact {
-                Fact::Provisioned { allocated, carved: None, .. } => {
-                    self.injected = self.injected.plus(*allocated);
-                }
-                Fact::BudgetRaised { transfer, allocated, .. } => {
-                    let budget = before.transfers[transfer].budget.expect("only a budget is raised");
-                    self.injected = self.injected.plus(allocated.minus(budget.allocated));
-                }
-                _ => {}
+            if let Fact::Provisioned { budget, .. } = fact
+                && budget.carved.is_none()
+            {
+                self.injected = self.injected.plus(budget.allocated);
+            }
+            if let Fact::BudgetRaised { transfer, allocated, .. } = fact {
+                let budget = before.transfers[transfer].budget.expect("only a budget is raised");
+                self.injected = self.injected.plus(allocated.minus(budget.allocated));
             }
         }
     }
@@ -44,6 +43,8 @@ impl Money {
             let charged = found.charged(policy);
             assert!(charged <= budget.allocated.plus(budget.recorded), "{charged} of {budget:?}");
             assert!(found.spent() <= charged, "what is spent is charged");
+            let wound: NanoUsd = found.epochs.values().map(|account| account.totals.wind_down_usd).sum();
+            assert!(wound <= budget.reserve, "{wound} of {budget:?} for all nodes together");
             for (epoch, account) in &found.epochs {
                 let highest = self.limits.entry((found.id, *epoch)).or_insert(account.limit);
                 assert!(account.limit >= *highest, "a limit never falls");
@@ -68,6 +69,8 @@ pub(crate) fn arbitration(state: &State) {
         assert_eq!(found.grace_until.is_some(), found.status == Status::Insolvent);
         assert_eq!(found.ended.is_some(), found.status.is_terminal());
         assert!(!found.ledger_closed || (found.status.is_terminal() && found.all_epochs_closed()));
+        let gone = found.assignment.is_some_and(|present| present.observed == Some(ObservedState::Absent));
+        assert!(!gone || found.status.is_terminal(), "what goes on there will be built again");
         let open = found.open_authorization().is_some();
         assert!(!open || found.status == Status::Pushed, "only a pushed transfer is authorised");
         let pushed = found.status == Status::Pushed;
@@ -108,22 +111,28 @@ pub(crate) fn transitions(before: &State, state: &State, facts: &[Fact]) {
     }
 }
 
+/// H-8: a command that changes something raises the version of the transfer that it names, and a renewal does not.
+pub(crate) fn versions(before: &State, state: &State, command: &Command, facts: &[Fact]) {
+    let Some(named) = command.transfer() else { return };
+    let Some(earlier) = before.transfers.get(&named) else { return };
+    let changes = facts.iter().any(|fact| !matches!(fact, Fact::Renewed { .. }));
+    assert_eq!(state.transfers[&named].version > earlier.version, changes, "{command:?}: {facts:?}");
+}
+
 /// H-54: whoever takes the session, the one before could not run any more.
 pub(crate) fn holder_was_out(before: &State, facts: &[Fact], now: Timestamp) {
     let Some(session) = &before.session else { return };
     let lease_over = session.holder_gone || session.lease_until.is_none_or(|until| until <= now);
     for fact in facts {
-        match fact {
-            Fact::Claimed { transfer, .. } => {
-                let mark = before.transfers[transfer].mark.expect("a claim needs a final");
-                assert_eq!(mark.epoch, session.epoch, "a final of the present epoch");
-                let stopped = mark.ground == Ground::Quiesced;
-                let source = !matches!(session.holder, Holder::Incarnation { .. });
-                assert!(stopped || lease_over || source, "the former holder may run");
-            }
-            Fact::Reclaimed { .. } => assert!(lease_over, "the former incarnation may run"),
-            _ => {}
+        if let Fact::Claimed { transfer, .. } = fact {
+            let mark = before.transfers[transfer].mark.expect("a claim needs a final");
+            assert_eq!(mark.epoch, session.epoch, "a final of the present epoch");
+            let stopped = mark.ground == Ground::Quiesced;
+            let source = !matches!(session.holder, Holder::Incarnation { .. });
+            assert!(stopped || lease_over || source, "the former holder may run");
         }
+        let again = matches!(fact, Fact::Reclaimed { .. });
+        assert!(!again || lease_over, "the former incarnation may run");
     }
 }
 
@@ -140,6 +149,50 @@ pub(crate) fn one_place_runs(policy: &Policy, state: &State, now: Timestamp) {
     assert!(running <= 1, "{listed:#?}");
     let offered = listed.iter().filter(|entry| entry.authorization.is_some()).count();
     assert!(offered <= 1, "one destination may claim: {listed:#?}");
+}
+
+/// Places on nodes that something may stand at.
+#[derive(Default)]
+pub(crate) struct Places {
+    standing: BTreeMap<(TransferId, Generation), NodeId>,
+}
+
+impl Places {
+    pub(crate) fn note(&mut self, before: &State, command: &Command, facts: &[Fact]) {
+        for fact in facts {
+            if let Fact::Provisioned { transfer, node, .. } = fact {
+                self.standing.insert((*transfer, Generation::FIRST), *node);
+            }
+            if let Fact::Reassigned { transfer, node, generation } = fact {
+                self.standing.insert((*transfer, *generation), *node);
+            }
+        }
+        // What a node says of a place before it was told to remove it holds until it builds there again.
+        if let Command::Observe {
+            transfer,
+            generation,
+            state: ObservedState::Absent,
+            incarnation: None,
+            ..
+        } = command
+        {
+            let found = &before.transfers[transfer];
+            if found.status.is_terminal() || found.generation() != Some(*generation) {
+                self.standing.remove(&(*transfer, *generation));
+            }
+        }
+    }
+
+    /// H-50: whatever may stand on a node is listed for it, so that in the end it is told to remove it.
+    pub(crate) fn check(&self, policy: &Policy, state: &State, now: Timestamp) {
+        let Some(session) = &state.session else { return };
+        for ((transfer, generation), node) in &self.standing {
+            let found = &state.transfers[transfer];
+            let listed = desired::entries(policy, session, found, *node, now);
+            assert!(listed.iter().any(|entry| entry.generation == generation.0), "{node} forgets {found:?}");
+            assert!(!found.ledger_closed, "closed with something on {node}: {found:?}");
+        }
+    }
 }
 
 /// H-11: a transfer's usage events are numbered from one without gaps.

@@ -87,14 +87,18 @@ proptest! {
     fn invariants_hold_after_every_step(steps in steps()) {
         let mut history = History::new();
         let mut money = invariants::Money::default();
+        let mut places = invariants::Places::default();
         for step in &steps {
             let taken = history.take(step);
             let Some((command, decision, before)) = taken else { continue };
             let (policy, state, now) = (&history.policy, &history.state, history.now);
             money.note(&before, &decision.facts);
             money.check(policy, &before, state);
+            places.note(&before, &command, &decision.facts);
+            places.check(policy, state, now);
             invariants::arbitration(state);
             invariants::transitions(&before, state, &decision.facts);
+            invariants::versions(&before, state, &command, &decision.facts);
             invariants::holder_was_out(&before, &decision.facts, now);
             invariants::one_place_runs(policy, state, now);
             prop_assert!(before != *state || decision.facts.is_empty(), "{command:?} made empty facts");

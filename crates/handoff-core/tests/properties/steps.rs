@@ -1,12 +1,14 @@
 //! Random numbers read as commands: mostly what somebody who knows the session would give, sometimes what
 //! somebody who knows an older state of it gives.
 
+use std::collections::BTreeMap;
+
 use handoff_core::command::{Claim, Provision, Reclaim, Refresh, RefreshBy, Stage};
 use handoff_core::grid::CommandKind;
 use handoff_core::placement::Room;
 use handoff_core::token::TokenClaims;
 use handoff_core::transfer::EndReason;
-use handoff_core::{Command, Epoch, Generation, Holder, Policy, State, Transfer};
+use handoff_core::{Command, Epoch, Generation, Holder, Policy, State, Transfer, desired};
 use handoff_protocol::node::{ObservedState, Usage};
 use handoff_protocol::request::{Labels, Operation};
 use handoff_protocol::{
@@ -95,11 +97,13 @@ pub(crate) fn rooms(state: &mut State, now: Timestamp) {
 /// Reads steps as commands on the present state.
 pub(crate) struct Reader {
     minted: u128,
+    /// The most that each assignment's meter was ever told that the wind-down may cost there.
+    wind_downs: BTreeMap<(TransferId, Generation), NanoUsd>,
 }
 
 impl Reader {
     pub(crate) fn new() -> Self {
-        Self { minted: 0 }
+        Self { minted: 0, wind_downs: BTreeMap::new() }
     }
 
     fn mint(&mut self) -> u128 {
@@ -107,7 +111,22 @@ impl Reader {
         self.minted
     }
 
+    /// Nodes hear what is wanted of them.
+    fn tell_nodes(&mut self, policy: &Policy, state: &State, now: Timestamp) {
+        let Some(session) = &state.session else { return };
+        for (node, found) in
+            state.rooms.keys().flat_map(|node| state.transfers.values().map(move |found| (node, found)))
+        {
+            for entry in desired::entries(policy, session, found, *node, now) {
+                let place = (entry.transfer_id, Generation(entry.generation));
+                let told = self.wind_downs.entry(place).or_insert(entry.wind_down_usd);
+                *told = entry.wind_down_usd.max(*told);
+            }
+        }
+    }
+
     pub(crate) fn command(&mut self, policy: &Policy, state: &State, step: &Step, now: Timestamp) -> Command {
+        self.tell_nodes(policy, state, now);
         let kind = KINDS[step.kind].0;
         let subject = Subject::of(state, kind, step);
         match kind {
@@ -127,7 +146,11 @@ impl Reader {
             }
             CommandKind::Claim => Command::Claim(self.claim(&subject, step)),
             CommandKind::Reclaim => Command::Reclaim(self.reclaim(state, &subject, step)),
-            CommandKind::ReportUsage => report(policy, &subject, step),
+            CommandKind::ReportUsage => {
+                let metered = subject.account.map_or(subject.generation, |account| account.generation);
+                let told = self.wind_downs.get(&(subject.id, metered)).copied();
+                report(policy, &subject, told.unwrap_or(NanoUsd::ZERO), step)
+            }
             CommandKind::Return => Command::Return {
                 session: SESSION,
                 principal: principal(step),
@@ -205,7 +228,9 @@ impl Reader {
             CommandKind::Observe => {
                 let states = [ObservedState::Running, ObservedState::Absent, ObservedState::Failed];
                 let state = states[usize::from(step.pick) % states.len()];
-                let (last_alive, incarnation) = (Some(now), Some(incarnation));
+                // Of a holder that is gone, or of a place that nothing is left of.
+                let incarnation = Some(incarnation).filter(|_| step.amount.is_multiple_of(2));
+                let last_alive = Some(now);
                 Command::Observe { transfer, node, generation, state, last_alive, incarnation }
             }
             CommandKind::WriteOff => Command::WriteOff { transfer, epoch },
@@ -241,6 +266,7 @@ impl Reader {
             expected_epoch: session.map(|session| session.epoch),
             snapshot: (own || session.is_none()).then(|| self.digest()),
             is_final: step.amount.is_multiple_of(2),
+            abandon_source: step.pick.is_multiple_of(8),
             labels: Labels::default(),
         }
     }
@@ -303,7 +329,8 @@ struct Subject {
     snapshot: Digest,
     allocated: NanoUsd,
     account: Option<handoff_core::transfer::EpochAccount>,
-    wind_down_left: NanoUsd,
+    /// What the assignment of that epoch has charged to the wind-down.
+    wound: NanoUsd,
 }
 
 impl Subject {
@@ -326,8 +353,10 @@ impl Subject {
             Some(Holder::Source { .. } | Holder::None) | None => IncarnationId::from_u128(0),
         };
         let budget = found.and_then(|found| found.budget);
+        let metered = account.map(|account| account.generation);
         let wound = found.map_or(NanoUsd::ZERO, |found| {
-            found.epochs.values().map(|account| account.totals.wind_down_usd).sum()
+            let own = found.epochs.values().filter(|other| Some(other.generation) == metered);
+            own.map(|account| account.totals.wind_down_usd).sum()
         });
         Self {
             id: found.map_or(TransferId::from_u128(0), |found| found.id),
@@ -341,20 +370,20 @@ impl Subject {
             snapshot: found.map_or(Digest::of(b""), |found| found.snapshot),
             allocated: budget.map_or(NanoUsd::ZERO, |budget| budget.allocated),
             account,
-            wind_down_left: budget.map_or(NanoUsd::ZERO, |budget| budget.reserve).minus(wound),
+            wound,
         }
     }
 }
 
 /// An honest meter's report: within the limit, and within the wind-down.
-fn report(policy: &Policy, subject: &Subject, step: &Step) -> Command {
+fn report(policy: &Policy, subject: &Subject, reserve: NanoUsd, step: &Step) -> Command {
     let account = subject.account;
     let mut totals = account.map_or_else(Default::default, |account| account.totals);
     let room = account.map_or(NanoUsd::ZERO, |account| account.limit).minus(totals.spendable());
     let everything = step.pick.is_multiple_of(2);
     let more = if everything { room } else { amount(step, 400_000).min(room) };
     totals.model_usd = totals.model_usd.plus(more);
-    totals.wind_down_usd = totals.wind_down_usd.plus(amount(step, 40_000).min(subject.wind_down_left));
+    totals.wind_down_usd = totals.wind_down_usd.plus(amount(step, 40_000).min(reserve.minus(subject.wound)));
     totals.run_ms += policy.tick_ms;
     let seq = account.map_or(0, |account| account.seq);
     let usage = Usage {

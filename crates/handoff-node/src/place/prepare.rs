@@ -174,7 +174,9 @@ impl Place {
         let (transfer, generation) = (self.record.transfer_id, self.record.generation);
         let digest = wanted.snapshot;
         let total = handoff_snapshot::fetch::manifest(digest, &self.shared.blobs).await?.size();
-        let request = format!("receipt.{generation}.{}", &digest.hex()[..32]);
+        // A push that failed is asked for again, and its receipt may say something else then: the version tells the
+        // two requests apart.
+        let request = format!("receipt.{generation}.{}.{}", wanted.version, &digest.hex()[..32]);
         let receipt = Receipt {
             request_id: request.parse::<RequestId>().expect("digits, letters and points"),
             node_id: self.shared.identity.id(),

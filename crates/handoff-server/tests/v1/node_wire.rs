@@ -13,7 +13,9 @@ use handoff_testkit::clock::ManualClock;
 use crate::world::{Node, World, hex, incarnation, minimal, refused, usage};
 
 fn observed(generation: u64, state: ObservedState) -> Observed {
-    Observed { generation, state, reason: None, last_alive_at: None, incarnation: Some(incarnation()) }
+    // That nothing is left of a place is said of the place, not of whoever was there.
+    let incarnation = (state != ObservedState::Absent).then(incarnation);
+    Observed { generation, state, reason: None, last_alive_at: None, incarnation }
 }
 
 fn end() -> Terminate {
@@ -188,6 +190,12 @@ async fn a_source_that_cannot_be_stopped_is_given_up_only_on_request() {
     let caller = world.client.clone().in_role("caller");
     assert_eq!(refused(caller.stage(resume(true, 1)).await), ErrorCode::Forbidden);
     assert_eq!(refused(world.client.stage(resume(true, 9)).await), ErrorCode::StaleEpoch);
+    let unnamed = Stage { expected_epoch: None, ..resume(true, 1) };
+    assert_eq!(refused(world.client.stage(unnamed).await), ErrorCode::StaleEpoch);
+    let other = Stage { request_id: Some("other".parse().expect("an id")), ..minimal() };
+    world.client.stage(other.clone()).await.expect("another session");
+    let used = Stage { request_id: other.request_id, ..resume(true, 1) };
+    assert_eq!(refused(world.client.stage(used).await), ErrorCode::IdempotencyConflict);
     let session = world.client.session(draft.session_id).await.expect("there");
     assert_eq!((session.holder.as_str(), session.epoch), ("source", 1), "nothing was given up so far");
     for _ in 0..2 {

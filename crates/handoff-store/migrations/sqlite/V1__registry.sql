@@ -106,6 +106,7 @@ CREATE TABLE budget_leases (
     -- The transfer's version at the last change of this row.
     version     INTEGER NOT NULL,
     node_id     TEXT    NOT NULL,
+    generation  INTEGER NOT NULL,
     incarnation TEXT    NOT NULL,
     limit_nano  INTEGER NOT NULL,
     closed      TEXT CHECK (closed IN ('reported', 'written_off')),

@@ -29,7 +29,8 @@ fn of_transfer(transfer: &Transfer) -> Vec<((TransferId, Generation), NodeId, Ti
         .collect()
 }
 
-/// Every assignment that is not proved absent. A resting one keeps its place: to wake it, nobody is asked for
+/// Every assignment that is not proved absent: of a present one that is known only once its transfer is over, since
+/// whatever ends there before is followed by another incarnation at the same place. A resting one keeps its place: to wake it, nobody is asked for
 /// room.
 pub(crate) fn generations(transfer: &Transfer) -> Vec<(Generation, NodeId)> {
     let former = transfer.former_assignments.iter().map(|(generation, node)| (*generation, *node));

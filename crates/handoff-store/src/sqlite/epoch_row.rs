@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use handoff_core::state::Epoch;
+use handoff_core::state::{Epoch, Generation};
 use handoff_core::transfer::EpochAccount;
 use handoff_protocol::totals::Tokens;
 use handoff_protocol::{NanoUsd, ProjectId, Timestamp, Totals, TransferId};
@@ -17,7 +17,8 @@ use crate::changes::{Increment, TransferChange};
 use crate::failure::Failure;
 use crate::words::Word;
 
-const SELECT: &str = "SELECT l.epoch, l.node_id, l.incarnation, l.limit_nano, l.closed, r.seq, r.body,
+const SELECT: &str =
+    "SELECT l.epoch, l.node_id, l.generation, l.incarnation, l.limit_nano, l.closed, r.seq, r.body,
         r.model_nano, r.compute_nano, r.egress_nano, r.wind_down_nano,
         r.input, r.cache_read, r.cache_write_5m, r.cache_write_1h, r.output, r.reasoning,
         r.run_ms, r.frozen_ms, r.egress_bytes
@@ -27,11 +28,11 @@ const SELECT: &str = "SELECT l.epoch, l.node_id, l.incarnation, l.limit_nano, l.
     WHERE l.project_id = ?1 AND l.transfer_id = ?2";
 
 pub(super) const INSERT_LEASE: &str = "INSERT INTO budget_leases
-        (project_id, transfer_id, epoch, version, node_id, incarnation, limit_nano, closed)
-    VALUES (?1, ?2, ?3, ?5, ?6, ?7, ?8, ?9)";
+        (project_id, transfer_id, epoch, version, node_id, incarnation, limit_nano, closed, generation)
+    VALUES (?1, ?2, ?3, ?5, ?6, ?7, ?8, ?9, ?10)";
 
 pub(super) const UPDATE_LEASE: &str = "UPDATE budget_leases SET version = ?5, node_id = ?6, incarnation = ?7,
-        limit_nano = ?8, closed = ?9
+        limit_nano = ?8, closed = ?9, generation = ?10
     WHERE project_id = ?1 AND transfer_id = ?2 AND epoch = ?3 AND version <= ?4 AND limit_nano <= ?8";
 
 const PUT_REPORT: &str = "INSERT INTO usage_reports (project_id, transfer_id, kind, number, seq, body,
@@ -67,6 +68,7 @@ fn read(cells: &mut Cells<'_>) -> Result<(Epoch, EpochAccount), Failure> {
     let epoch = Epoch(cells.count()?);
     let account = EpochAccount {
         node: cells.id()?,
+        generation: Generation(cells.count()?),
         incarnation: cells.id()?,
         limit: cells.nano()?,
         closed: cells.maybe_word()?,
@@ -118,7 +120,7 @@ pub(super) fn write(connection: &Connection, change: &TransferChange, at: Timest
 
 /// The part of an account that is a lease row.
 fn lease(account: &EpochAccount) -> impl PartialEq + use<> {
-    (account.node, account.incarnation, account.limit, account.closed)
+    (account.node, account.generation, account.incarnation, account.limit, account.closed)
 }
 
 /// The part of an account that is a report row.
@@ -134,7 +136,7 @@ fn write_lease(
     is_known: bool,
 ) -> Result<(), Failure> {
     let sql = if is_known { UPDATE_LEASE } else { INSERT_LEASE };
-    let values: [&dyn ToSql; 9] = [
+    let values: [&dyn ToSql; 10] = [
         &change.project.to_string(),
         &change.after.id.to_string(),
         &bits(epoch.0),
@@ -144,6 +146,7 @@ fn write_lease(
         &account.incarnation.to_string(),
         &account.limit.nano(),
         &account.closed.map(Word::word),
+        &bits(account.generation.0),
     ];
     cells::exactly_one(connection, "budget lease", sql, &values[..])
 }

@@ -60,6 +60,7 @@ pub(super) fn transfer(session: &Session) -> Transfer {
         Some(Budget { allocated: nano(100), reserve: nano(5), recorded: nano(0), carved: None });
     let account = EpochAccount {
         node: handoff_protocol::NodeId::from_u128(1),
+        generation: Generation::FIRST,
         incarnation: handoff_protocol::IncarnationId::from_u128(1),
         limit: nano(50),
         totals: Totals::default(),
@@ -206,12 +207,14 @@ fn any_totals() -> impl Strategy<Value = Totals> {
 fn any_account() -> impl Strategy<Value = EpochAccount> {
     let closed = option::of(one_of(&[Closing::Reported, Closing::WrittenOff]));
     let report = option::of((1..u64::MAX, digest(), any_totals()));
-    (id(), id(), nano(), report, closed).prop_map(|(node, incarnation, limit, report, closed)| {
+    let place = (id(), any::<u64>().prop_map(Generation));
+    (place, id(), nano(), report, closed).prop_map(|(place, incarnation, limit, report, closed)| {
+        let (node, generation) = place;
         let (seq, body, totals) = match report {
             Some((seq, body, totals)) => (seq, Some(body), totals),
             None => (0, None, Totals::default()),
         };
-        EpochAccount { node, incarnation, limit, totals, seq, body, closed }
+        EpochAccount { node, generation, incarnation, limit, totals, seq, body, closed }
     })
 }
 

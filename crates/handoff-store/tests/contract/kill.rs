@@ -36,6 +36,7 @@ fn command(number: u128) -> Envelope {
         expected_epoch: None,
         snapshot: Some(Digest::of(&number.to_be_bytes())),
         is_final: number.is_multiple_of(2),
+        abandon_source: false,
         labels: Default::default(),
     };
     Envelope {

@@ -73,6 +73,7 @@ impl World {
             expected_epoch: None,
             snapshot: Some(moved.snapshot),
             is_final: true,
+            abandon_source: false,
             labels: [("team".to_owned(), "forecasting".to_owned())].into(),
         })
     }
@@ -87,6 +88,7 @@ impl World {
             expected_epoch: Some(of.epoch),
             snapshot: None,
             is_final: false,
+            abandon_source: false,
             labels: Default::default(),
         })
     }
@@ -246,6 +248,18 @@ impl Move {
             state,
             last_alive: None,
             incarnation: Some(self.incarnation),
+        }
+    }
+
+    /// The node proves that nothing is left of its place.
+    pub fn place_gone(&self) -> Command {
+        Command::Observe {
+            transfer: self.transfer,
+            node: self.node,
+            generation: self.generation,
+            state: ObservedState::Absent,
+            last_alive: None,
+            incarnation: None,
         }
     }
 

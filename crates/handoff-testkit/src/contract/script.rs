@@ -139,9 +139,7 @@ fn next_step(world: &World, found: &Found, moved: &Move, choice: u32) -> Command
             Some(id) => moved.claim(id),
         },
         Status::Active | Status::Insolvent => live_step(found, moved, choice),
-        Status::Terminated | Status::Expired if choice.is_multiple_of(2) => {
-            moved.observe(ObservedState::Absent)
-        }
+        Status::Terminated | Status::Expired if choice.is_multiple_of(2) => moved.place_gone(),
         Status::Terminated | Status::Expired => report(found, moved, choice, true),
     }
 }

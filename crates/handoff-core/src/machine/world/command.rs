@@ -52,6 +52,7 @@ impl World {
             expected_epoch: self.state.session.as_ref().map(|session| session.epoch),
             snapshot: Some(digest(snapshot)),
             is_final,
+            abandon_source: false,
             labels: Labels::default(),
         })
     }
@@ -169,6 +170,13 @@ impl World {
         let (node, generation) = self.node_of(ONE);
         let incarnation = Some(self.holder());
         Command::Observe { transfer: ONE, node, generation, state, last_alive: Some(self.now), incarnation }
+    }
+
+    /// Nothing is left of the first transfer's place.
+    pub(crate) fn place_gone(&self) -> Command {
+        let (node, generation) = self.node_of(ONE);
+        let (state, last_alive, incarnation) = (ObservedState::Absent, None, None);
+        Command::Observe { transfer: ONE, node, generation, state, last_alive, incarnation }
     }
 
     pub(crate) fn give_back(&self, nonce: u128) -> Command {

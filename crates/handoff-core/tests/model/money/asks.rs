@@ -275,6 +275,7 @@ fn stage(transfer: TransferId) -> Stage {
         expected_epoch: None,
         snapshot: None,
         is_final: false,
+        abandon_source: false,
         labels: Default::default(),
     }
 }

@@ -334,6 +334,7 @@ fn stage(state: &State, transfer: u8, named: u8, own: Option<(u8, bool)>) -> Com
         expected_epoch: state.session.is_some().then_some(epoch(named)),
         snapshot: own.map(|(work, _)| snapshot(work)),
         is_final: own.is_some_and(|(_, is_final)| is_final),
+        abandon_source: false,
         labels: Default::default(),
     })
 }

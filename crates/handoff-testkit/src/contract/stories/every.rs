@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use handoff_core::command::{Command, RefreshBy, Stage};
+use handoff_core::command::{Command, RefreshBy};
 use handoff_core::grid::CommandKind;
 use handoff_core::state::{Epoch, Generation};
 use handoff_protocol::node::ObservedState;
@@ -89,9 +89,9 @@ async fn a_hop_and_the_end(world: &World, mut moved: Move) {
     step(world, moved.terminate()).await;
     world.clock.advance(world.policy.lease_ms);
     step(world, Command::WriteOff { transfer: moved.transfer, epoch: moved.epoch }).await;
-    step(world, moved.observe(ObservedState::Absent)).await;
+    step(world, moved.place_gone()).await;
     let former = Move { node: world.node, generation: Generation::FIRST, ..moved.clone() };
-    step(world, former.observe(ObservedState::Absent)).await;
+    step(world, former.place_gone()).await;
     assert!(world.found(moved.transfer).await.transfer.ledger_closed, "all is reported and proved");
 }
 
@@ -123,10 +123,7 @@ fn out_of_place(world: &World, kind: CommandKind, moved: &Move) -> Command {
     let other = Move { incarnation: fresh(), ..moved.clone() };
     let stale = Move { epoch: Epoch::FIRST, ..moved.clone() };
     match kind {
-        CommandKind::Stage => match world.stage(moved) {
-            Command::Stage(stage) => Command::Stage(Stage { transfer: fresh(), ..stage }),
-            command => command,
-        },
+        CommandKind::Stage => world.stage(&Move { transfer: fresh(), ..moved.clone() }),
         CommandKind::Refresh => {
             moved.refresh(RefreshBy::Principal(SOURCE.to_owned()), Some(moved.snapshot), true)
         }
@@ -150,9 +147,7 @@ fn out_of_place(world: &World, kind: CommandKind, moved: &Move) -> Command {
         CommandKind::Expire => moved.expire(),
         CommandKind::Return => moved.take_back(fresh()),
         CommandKind::AbandonSource => Command::AbandonSource { session: moved.session },
-        CommandKind::Observe => {
-            Move { generation: Generation(9), ..moved.clone() }.observe(ObservedState::Absent)
-        }
+        CommandKind::Observe => Move { generation: Generation(9), ..moved.clone() }.place_gone(),
         CommandKind::WriteOff => Command::WriteOff { transfer: moved.transfer, epoch: Epoch(99) },
     }
 }

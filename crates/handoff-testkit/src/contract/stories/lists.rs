@@ -1,7 +1,6 @@
 //! Lists: newest first, page by page, by what is known of them.
 
 use handoff_core::ledger::Filter;
-use handoff_protocol::node::ObservedState;
 use handoff_protocol::{Status, TransferId};
 
 use crate::contract::World;
@@ -27,7 +26,7 @@ pub async fn transfers_are_found_by_what_is_known_of_them(world: &World) {
     let unclosed = Filter { unclosed: true, ..Filter::default() };
     assert_eq!(listed(world, unclosed.clone()).await, ids);
     world.accept(other.report(1, 1).closing().send()).await;
-    world.accept(other.observe(ObservedState::Absent)).await;
+    world.accept(other.place_gone()).await;
     assert_eq!(listed(world, unclosed).await, [active.transfer, staged.transfer]);
     let both = Filter {
         statuses: vec![Status::Terminated],
@@ -50,11 +49,11 @@ pub async fn a_node_sees_its_present_and_former_assignments(world: &World) {
     world.accept(moved.reassign(began)).await;
     assert_eq!(listed(world, of(present)).await, [moved.transfer]);
     assert_eq!(listed(world, of(former)).await, [moved.transfer], "its sandbox may still be there");
-    world.accept(moved.observe(ObservedState::Absent)).await;
+    world.accept(moved.place_gone()).await;
     assert_eq!(listed(world, of(former)).await, []);
     moved.node = present;
     moved.generation = moved.generation.next();
-    world.accept(moved.observe(ObservedState::Absent)).await;
+    world.accept(moved.place_gone()).await;
     assert_eq!(listed(world, of(present)).await, [moved.transfer], "the present one stays its node's");
 }
 

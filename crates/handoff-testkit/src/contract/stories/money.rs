@@ -5,31 +5,52 @@ use handoff_core::reply::Reply;
 use handoff_protocol::node::UsageCommand;
 use handoff_protocol::{ErrorCode, NanoUsd, Status};
 
+use crate::contract::world::fresh;
 use crate::contract::{Move, World};
 
-/// Twenty reports of one epoch at once, each asking for more: the highest counts, and no more is granted than
-/// there is.
+/// Twenty reports of one epoch at once, each asking for more, in two epochs one after the other: the highest
+/// counts, all that there is can be had, and not a nano-USD beyond it.
 pub async fn case_m01_twenty_reports_ask_for_more_than_there_is(world: &World) {
     let moved = Move { budget: NanoUsd::from_nano(10_000_000), ..world.fresh_move() };
-    let moved = world.active_with(world.pushed_with(world.provisioned_with(moved).await).await).await;
+    let mut moved = world.active_with(world.pushed_with(world.provisioned_with(moved).await).await).await;
+    let first = twenty_reports_up_to_the_limit(world, &moved).await;
+    world.accept(moved.report(21, first.spent).closing().send()).await;
+    world.clock.advance(world.policy.lease_ms);
+    moved.incarnation = fresh();
+    world.take(moved.reclaim(), &mut moved).await;
+    let second = twenty_reports_up_to_the_limit(world, &moved).await;
+    let found = world.found(moved.transfer).await.transfer;
+    let budget = found.budget.expect("it is provisioned");
+    let most = budget.allocated.minus(budget.reserve).nano();
+    assert_eq!((found.spent().nano(), found.free(&world.policy)), (most, NanoUsd::ZERO), "all of it was had");
+    assert!(first.granted.iter().all(|limit| *limit <= most), "{:?}", first.granted);
+    let beyond = |limit: &&i64| first.spent + **limit > most;
+    assert_eq!(second.granted.iter().find(beyond), None, "beyond what the first epoch left");
+}
+
+/// What twenty reports said was spent, and what each of them was granted.
+struct Granted {
+    spent: i64,
+    granted: Vec<i64>,
+}
+
+async fn twenty_reports_up_to_the_limit(world: &World, moved: &Move) -> Granted {
+    let limit = world.found(moved.transfer).await.transfer.epochs[&moved.epoch].limit.nano();
     let reports = (1..=20u32)
-        .map(|seq| moved.report(u64::from(seq), i64::from(seq) * 100_000).exhausted().send())
+        .map(|seq| moved.report(u64::from(seq), limit * i64::from(seq) / 20).exhausted().send())
         .map(|report| world.envelope(report))
         .collect();
-    let answers = world.race(reports).await;
     let mut accepted = Vec::new();
-    for answer in answers {
+    for answer in world.race(reports).await {
         match answer.expect("reports are answered").reply {
-            Reply::Usage { accepted_seq, limit, .. } => accepted.push((accepted_seq, limit)),
+            Reply::Usage { accepted_seq, limit, .. } => accepted.push((accepted_seq, limit.nano())),
             other => panic!("a report was answered with {other:?}"),
         }
     }
     assert_eq!(accepted.iter().map(|(seq, _)| *seq).max(), Some(20));
-    let found = world.found(moved.transfer).await.transfer;
-    let account = found.epochs[&moved.epoch];
-    assert_eq!((account.seq, found.spent().nano()), (20, 2_000_000));
-    let budget = found.budget.expect("it is provisioned");
-    assert!(accepted.iter().all(|(_, limit)| *limit <= budget.allocated.minus(budget.reserve)));
+    let account = world.found(moved.transfer).await.transfer.epochs[&moved.epoch];
+    assert_eq!((account.seq, account.totals.spendable().nano()), (20, limit));
+    Granted { spent: limit, granted: accepted.into_iter().map(|(_, limit)| limit).collect() }
 }
 
 /// A spent budget grants nothing more, also after the store was opened anew.

@@ -97,9 +97,12 @@ pub async fn a_place_is_given_back_when_it_is_proved_absent(world: &World) {
     let taken = rooms().await;
     assert_eq!(whole.memory_bytes - taken.memory_bytes, world.policy.tiers[0].memory_bytes);
     assert!(taken.cpu_millis < whole.cpu_millis);
+    world.accept(moved.observe(ObservedState::Absent)).await;
+    world.accept(moved.place_gone()).await;
+    assert_eq!(rooms().await, taken, "a dead holder is followed by another one at the same place");
     world.accept(moved.terminate()).await;
     assert_eq!(rooms().await, taken, "its sandbox may still be there");
-    world.accept(moved.observe(ObservedState::Absent)).await;
+    world.accept(moved.place_gone()).await;
     assert_eq!(rooms().await, whole);
 }
 
