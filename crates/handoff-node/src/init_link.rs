@@ -1,7 +1,9 @@
 //! The connection to one sandbox's init: commands out, statuses and the agent's lines in.
 //!
-//! The init answers every command with one status, in order. Lines of the agent come from inside the sandbox
-//! and are treated as hostile: they are parsed, and never followed as commands to this node.
+//! The init answers every command with one status, in order. So an answer that did not come in time makes the
+//! connection useless: it would be taken for the next command's. Whoever meets that drops it and connects anew.
+//! Lines of the agent come from inside the sandbox and are treated as hostile: they are parsed, and never
+//! followed as commands to this node.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,6 +21,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Places in the queue that agent lines may not take.
 const RESERVED: usize = 16;
 
+/// Bytes of one line on this connection: a line of the agent whose every byte is a control character, written as
+/// `\u0000`, and what stands around it.
+const LINE_LIMIT: usize = LINE_BYTES * 6 + 1024;
+
 /// What comes in besides answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Inbound {
@@ -28,15 +34,15 @@ pub(crate) enum Inbound {
     Exited(i32),
     /// The lease ran out, and the init froze the payload.
     LeaseRanOut,
-    /// The init is gone, and with it everything inside.
-    Gone,
+    /// The connection was lost. Whether the init is gone too has to be looked at.
+    Lost,
 }
 
 /// Why an init did not do as told.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InitError {
-    /// It cannot be reached, or went away.
-    #[error("the sandbox's init is gone")]
+    /// It cannot be reached, or the connection was lost.
+    #[error("the sandbox's init cannot be reached")]
     Gone,
     /// It does not answer in time.
     #[error("the sandbox's init does not answer")]
@@ -54,9 +60,12 @@ pub(crate) struct InitLink {
 }
 
 impl InitLink {
-    /// Connects; the init's first word is its status.
-    pub(crate) async fn connect(socket: &Path) -> Result<(Self, Status), InitError> {
-        let stream = UnixStream::connect(socket).await.map_err(|_| InitError::Gone)?;
+    /// Connects to the init of the sandbox in a destination's directory; its first word is its status.
+    pub(crate) async fn connect(dir: &Path) -> Result<(Self, Status), InitError> {
+        let stream = handoff_sandbox::connect(dir)
+            .and_then(|stream| stream.set_nonblocking(true).map(|()| stream))
+            .and_then(UnixStream::from_std)
+            .map_err(|_| InitError::Gone)?;
         let (read, out) = stream.into_split();
         let (answer, answers) = mpsc::channel(16);
         let (inbound_out, inbound) = mpsc::channel(256);
@@ -89,7 +98,7 @@ impl InitLink {
         }
         let gone = async {
             while let Some(inbound) = self.inbound.recv().await {
-                if inbound == Inbound::Gone {
+                if inbound == Inbound::Lost {
                     break;
                 }
             }
@@ -99,7 +108,7 @@ impl InitLink {
 
     /// What comes in next. Cancelling loses nothing.
     pub(crate) async fn next(&mut self) -> Inbound {
-        self.inbound.recv().await.unwrap_or(Inbound::Gone)
+        self.inbound.recv().await.unwrap_or(Inbound::Lost)
     }
 
     async fn send(&mut self, command: &ToInit) -> Result<(), InitError> {
@@ -127,8 +136,7 @@ async fn read_lines(read: OwnedReadHalf, answers: mpsc::Sender<Status>, inbound:
     let mut line = Vec::new();
     loop {
         line.clear();
-        let limit = u64::try_from(LINE_BYTES * 2 + 1024).expect("a line fits u64");
-        let read = (&mut reader).take(limit).read_until(b'\n', &mut line).await;
+        let read = (&mut reader).take(LINE_LIMIT as u64).read_until(b'\n', &mut line).await;
         let message = match read {
             Ok(0) | Err(_) => break,
             Ok(_) => serde_json::from_slice::<FromInit>(&line),
@@ -155,5 +163,71 @@ async fn read_lines(read: OwnedReadHalf, answers: mpsc::Sender<Status>, inbound:
             return;
         }
     }
-    let _ = inbound.send(Inbound::Gone).await;
+    let _ = inbound.send(Inbound::Lost).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use handoff_sandbox::control::SOCKET;
+    use handoff_sandbox::lease::Reasons;
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    fn status() -> Status {
+        Status {
+            cause: Cause::Connected,
+            incarnation: handoff_protocol::IncarnationId::from_u128(1),
+            boot_id: "b".to_owned(),
+            now_ms: 1,
+            agent: handoff_sandbox::control::AgentState::Running,
+            lease: None,
+            frozen_at_ms: None,
+            frozen: false,
+            reasons: Reasons::default(),
+            lines_dropped: 0,
+            refused: None,
+        }
+    }
+
+    async fn say(stream: &mut UnixStream, message: &FromInit) {
+        let mut line = serde_json::to_vec(message).expect("plain data");
+        line.push(b'\n');
+        stream.write_all(&line).await.expect("read");
+    }
+
+    /// A home whose path does not fit into a socket address.
+    #[tokio::test]
+    async fn the_path_of_a_home_may_be_long() {
+        let home = tempfile::tempdir().expect("a directory");
+        let dir = home.path().join("x".repeat(120));
+        std::fs::create_dir(&dir).expect("made");
+        let here = tempfile::tempdir().expect("a directory");
+        let listener = UnixListener::bind(here.path().join(SOCKET)).expect("bound");
+        std::fs::rename(here.path().join(SOCKET), dir.join(SOCKET)).expect("moved");
+        let init = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("knocked");
+            say(&mut stream, &FromInit::Status(status())).await;
+        });
+        let (_, found) = InitLink::connect(&dir).await.expect("connected");
+        assert_eq!(found.incarnation, status().incarnation);
+        init.await.expect("no panic");
+    }
+
+    /// 1 MiB of control characters is six times as long on the wire, and no reason to lose the connection.
+    #[tokio::test]
+    async fn the_longest_line_of_an_agent_passes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let listener = UnixListener::bind(dir.path().join(SOCKET)).expect("bound");
+        let longest = "\u{1}".repeat(LINE_BYTES);
+        let line = longest.clone();
+        let init = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("knocked");
+            say(&mut stream, &FromInit::Status(status())).await;
+            say(&mut stream, &FromInit::Agent { line }).await;
+        });
+        let (mut link, _) = InitLink::connect(dir.path()).await.expect("connected");
+        assert!(link.next().await == Inbound::Agent(longest), "another line");
+        init.await.expect("no panic");
+    }
 }

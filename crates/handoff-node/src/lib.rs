@@ -6,6 +6,7 @@
 
 pub mod identity;
 mod init_link;
+mod kept;
 mod meter_task;
 mod node;
 mod place;

@@ -27,8 +27,6 @@ pub(crate) enum MeterNews {
     Dry,
     /// It fits again.
     Solvent,
-    /// What the control plane answered to the present epoch's report.
-    Answer(UsageCommand),
     /// The gateway was started anew and admits nothing.
     NotAdmitted {
         /// What the epoch could spend, by the gateway's journal.
@@ -126,11 +124,9 @@ impl Watcher {
         let answer = self.shared.client.usage(self.destination.transfer_id, report).await?;
         let (destination, epoch) = (self.destination, report.epoch);
         self.shared.gateway.ask(&Limit { destination, epoch, limit_usd: answer.limit_usd }).await?;
-        if report.epoch == self.epoch {
-            self.say(MeterNews::Answer(answer.command)).await;
-            if answer.command == UsageCommand::Wait {
-                tokio::time::sleep(ASK_AGAIN).await;
-            }
+        // What else it answers stands in the list of destinations, with what is to be done about it.
+        if report.epoch == self.epoch && answer.command == UsageCommand::Wait {
+            tokio::time::sleep(ASK_AGAIN).await;
         }
         let seq = answer.accepted_seq.min(report.seq);
         self.shared.gateway.ask(&Acknowledge { destination, epoch, seq }).await?;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::identity::{Identity, IdentityError};
+use crate::kept::Kept;
 use crate::place::Place;
 use crate::shared::{Lease, NodeOptions, Shared};
 
@@ -50,8 +51,10 @@ pub async fn run(options: NodeOptions, stop: CancellationToken) -> Result<(), No
         registered = register(&options, &identity, &client, driver.clone()) => registered?,
         () = stop.cancelled() => return Ok(()),
     };
+    let blobs = DirectoryBlobs::open(options.home.join("blobs"), options.reserve_bytes)?;
     let shared = Arc::new(Shared {
-        blobs: DirectoryBlobs::open(options.home.join("blobs"), options.reserve_bytes)?,
+        kept: Kept::new(blobs.clone()),
+        blobs,
         control_plane_blobs: ClientBlobs::new(client.clone()),
         gateway: GatewayClient::new(&options.gateway),
         boot_id: boot_id(),

@@ -67,8 +67,6 @@ pub enum Step {
     Checkpoint,
     /// Go on.
     Thaw,
-    /// Checkpoint, close the epoch, and do without a sandbox.
-    GoToRest,
     /// Another incarnation holds the session: end at once.
     Yield,
     /// Leave nothing, and prove it.
@@ -97,7 +95,8 @@ pub fn next(wanted: &Destination, actual: &Actual) -> Step {
         Want::Prepared => prepare(wanted, actual).unwrap_or_else(|| offer(wanted, actual)),
         Want::Running => run(wanted, actual),
         Want::Frozen => freeze(actual),
-        Want::Resting if actual.holder.is_some() => Step::GoToRest,
+        // It said so itself when its epoch was closed: all that is left is to end.
+        Want::Resting if actual.holder.is_some() => Step::Yield,
         Want::Resting => clear(actual).unwrap_or(Step::Wait),
     }
 }

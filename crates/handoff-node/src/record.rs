@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use handoff_protocol::id::RequestId;
 use handoff_protocol::reference::CredentialRef;
 use handoff_protocol::{AuthorizationId, Digest, IncarnationId, SessionId, TransferId};
 use serde::{Deserialize, Serialize};
@@ -39,8 +40,28 @@ pub struct Record {
     pub claim: Option<ClaimRecord>,
     /// The epoch that this destination holds, by the last accepted claim.
     pub holding: Option<Holding>,
-    /// The last checkpoint or final that was accepted.
+    /// The last checkpoint or final that was accepted since then.
     pub checkpoint: Option<Digest>,
+    /// A checkpoint that was sent, or was about to be, and whose answer is not known.
+    #[serde(default)]
+    pub offered: Option<Digest>,
+    /// The final that was given to a successor, or was about to be.
+    #[serde(default)]
+    pub given: Option<Given>,
+}
+
+/// A final that a holder stopped for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Given {
+    /// The successor.
+    pub successor: TransferId,
+    /// What it is given.
+    pub digest: Digest,
+    /// By which request: sent again it is the same one.
+    pub request_id: RequestId,
+    /// The control plane took it.
+    pub accepted: bool,
 }
 
 /// A sandbox that was started.
@@ -93,6 +114,8 @@ impl Record {
             claim: None,
             holding: None,
             checkpoint: None,
+            offered: None,
+            given: None,
         }
     }
 

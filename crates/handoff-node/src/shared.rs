@@ -10,6 +10,7 @@ use handoff_sandbox::Driver;
 use handoff_snapshot::DirectoryBlobs;
 
 use crate::identity::Identity;
+use crate::kept::Kept;
 
 /// How a node runs.
 #[derive(Debug, Clone)]
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) control_plane_blobs: ClientBlobs,
     pub(crate) gateway: GatewayClient,
     pub(crate) blobs: DirectoryBlobs,
+    pub(crate) kept: Kept,
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) boot_id: String,
     pub(crate) lease: Lease,
@@ -56,6 +58,11 @@ impl Lease {
     /// When a holder stands still, counted from the first sending: two thirds of the lease.
     pub(crate) fn run_until(self, first_sent_ms: u64) -> u64 {
         first_sent_ms + self.lease_ms * 2 / 3
+    }
+
+    /// How long one renewal may take.
+    pub(crate) fn patience(self) -> Duration {
+        Duration::from_millis(self.renew_ms.max(500))
     }
 
     /// How long to wait before a renewal that failed is tried again.

@@ -4,6 +4,7 @@
 use handoff_client::ClientError;
 use handoff_gateway::ClientError as GatewayError;
 use handoff_protocol::ErrorCode;
+use handoff_protocol::port::BlobError;
 use handoff_sandbox::{Leftovers, StartError};
 use handoff_snapshot::{CaptureError, FetchError, RestoreError};
 
@@ -36,6 +37,9 @@ pub(crate) enum StepError {
     /// The session could not be captured.
     #[error("the session cannot be captured: {0}")]
     Capture(#[from] CaptureError),
+    /// The node's own blobs.
+    #[error("the node's own blobs: {0}")]
+    Blobs(#[from] BlobError),
     /// The node's own files.
     #[error("the node's own files: {0}")]
     File(#[from] std::io::Error),
@@ -62,10 +66,45 @@ impl StepError {
             Self::Capture(error) => Some(error.code()),
             Self::Init(_)
             | Self::Leftovers(_)
+            | Self::Blobs(_)
             | Self::File(_)
             | Self::AgentSilent(_)
             | Self::AgentFailed(_)
             | Self::HoldOpen(_) => None,
+        }
+    }
+
+    /// Whether storing the session, tried again and unchanged, may succeed: nothing has answered, or only for now,
+    /// or what answers does not know this transfer as it was. That may be another control plane, or one with older
+    /// books; only a list that says `gone` settles it.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::ControlPlane(error) => error.code().is_none_or(|code| {
+                let unknown =
+                    matches!(code, ErrorCode::NotFound | ErrorCode::Forbidden | ErrorCode::WrongStatus);
+                code.retryable() || unknown
+            }),
+            Self::Gateway(error) => gateway_code(error).is_none_or(ErrorCode::retryable),
+            // What stands on this host is the same the next time; where it is to go need not be.
+            Self::Capture(CaptureError::Blobs(error)) => match error {
+                BlobError::Unavailable(_) | BlobError::Full => true,
+                BlobError::NotFound(_) | BlobError::Mismatch(_) => false,
+            },
+            Self::Init(_) | Self::Leftovers(_) | Self::Blobs(_) | Self::File(_) => true,
+            Self::Capture(
+                CaptureError::Session { .. }
+                | CaptureError::Seal(_)
+                | CaptureError::Moving
+                | CaptureError::TooLarge { .. }
+                | CaptureError::Io { .. }
+                | CaptureError::Ended,
+            )
+            | Self::Start(_)
+            | Self::Fetch(_)
+            | Self::Restore(_)
+            | Self::AgentSilent(_)
+            | Self::AgentFailed(_)
+            | Self::HoldOpen(_) => false,
         }
     }
 }
@@ -75,5 +114,32 @@ pub(crate) fn gateway_code(error: &GatewayError) -> Option<ErrorCode> {
     match error {
         GatewayError::Refused(problem) => Some(problem.code),
         GatewayError::Unreachable { .. } | GatewayError::Unreadable(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use handoff_protocol::{Digest, Problem};
+
+    use super::*;
+
+    #[test]
+    fn work_is_given_up_only_where_it_is_refused_for_good() {
+        let refused = |code| {
+            StepError::ControlPlane(ClientError::Problem(Box::new(Problem::new(code, "no", "wait"))))
+                .may_pass()
+        };
+        let blobs = |error| StepError::Capture(CaptureError::Blobs(error)).may_pass();
+        assert!(blobs(BlobError::Full) && blobs(BlobError::Unavailable("away".into())));
+        assert!(!blobs(BlobError::Mismatch(Digest::of(b""))));
+        for code in [ErrorCode::StoreUnavailable, ErrorCode::StorageFull, ErrorCode::ReadOnly] {
+            assert!(refused(code), "{code}: later");
+        }
+        for code in [ErrorCode::NotFound, ErrorCode::Forbidden, ErrorCode::WrongStatus] {
+            assert!(refused(code), "{code}: another control plane may answer");
+        }
+        for code in [ErrorCode::StaleEpoch, ErrorCode::SessionBusy, ErrorCode::LeaseOver] {
+            assert!(!refused(code), "{code}: for good");
+        }
     }
 }

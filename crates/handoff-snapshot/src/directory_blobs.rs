@@ -127,6 +127,25 @@ impl DirectoryBlobs {
         }
     }
 
+    fn stored_now(&self) -> io::Result<Vec<Digest>> {
+        let mut digests = Vec::new();
+        for shard in fs::read_dir(self.root.join("sha256"))? {
+            for blob in fs::read_dir(shard?.path())? {
+                let name = blob?.file_name();
+                digests.extend(name.to_str().and_then(|hex| format!("sha256:{hex}").parse::<Digest>().ok()));
+            }
+        }
+        Ok(digests)
+    }
+
+    /// The names of all blobs. One that is put or deleted meanwhile may be among them or not.
+    ///
+    /// # Errors
+    /// Where the directory cannot be read.
+    pub async fn stored(&self) -> Result<Vec<Digest>, BlobError> {
+        self.run(|store| store.stored_now().map_err(failed)).await
+    }
+
     fn delete_now(&self, digest: Digest) -> Result<(), BlobError> {
         match fs::remove_file(self.path(digest)) {
             Ok(()) => Ok(()),

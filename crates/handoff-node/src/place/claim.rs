@@ -79,7 +79,7 @@ impl Place {
         // Said again, its lease counts from its first sending, which the init knows: what may have been accepted
         // then must not be held longer because its answer was lost.
         if !again {
-            self.link()?.command(&ToInit::Lease(grant)).await?;
+            self.command(&ToInit::Lease(grant)).await?;
         }
         let body = Claim {
             incarnation: claim.incarnation,
@@ -121,7 +121,8 @@ impl Place {
         self.renewing.checkpoint_at = Instant::now() + self.shared.options.checkpoint_every;
         self.renewing.confirmed_ms = Some(claim.first_sent_ms);
         self.renewing.go_due = true;
-        (self.frozen, self.dry, self.checkpointed, self.final_for) = (false, false, false, None);
+        (self.frozen, self.dry, self.checkpointed, self.asked_final) = (false, false, false, None);
+        self.lives.begin(Instant::now());
         self.admit(holding, claimed.budget.limit_usd, claim.first_sent_ms).await?;
         self.go().await?;
         self.watch_meter();
@@ -151,8 +152,7 @@ impl Place {
     /// The agent may call models and tools. Said again it changes nothing.
     pub(super) async fn go(&mut self) -> Result<(), StepError> {
         if let (true, Some(holding)) = (self.renewing.go_due, self.record.holding) {
-            let link = self.link()?;
-            link.tell_agent(&ToAgent::Go { epoch: holding.epoch }).await?;
+            self.tell_agent(&ToAgent::Go { epoch: holding.epoch }).await?;
             self.renewing.go_due = false;
             tracing::info!(place = %self.key(), epoch = holding.epoch, "running");
         }

@@ -1,14 +1,16 @@
 //! Holding the session: renew, meter, listen, checkpoint, until something else is wanted.
 
-use handoff_agent::control::{FromAgent, ToAgent};
+use handoff_agent::control::FromAgent;
 use handoff_gateway::meter::Mode;
-use handoff_protocol::node::{ObservedState, UsageCommand};
+use handoff_protocol::Digest;
+use handoff_protocol::node::ObservedState;
 use handoff_sandbox::control::ToInit;
 use tokio::time::{Instant, sleep_until};
 
+use super::store::{Purpose, Storing};
 use super::{Place, StepError};
-use crate::init_link::Inbound;
-use crate::meter_task::MeterNews;
+use crate::init_link::{Inbound, InitLink};
+use crate::meter_task::{MeterNews, MeterTask};
 use crate::plan::Sandbox;
 
 /// What wakes a holder.
@@ -18,44 +20,61 @@ enum Wake {
     Renewal,
     Meter(MeterNews),
     Checkpoint,
+    Stored(Result<Option<Digest>, StepError>),
+    NotQuiesced,
 }
 
 impl Place {
     pub(super) async fn hold(&mut self) -> Result<(), StepError> {
-        if self.link.is_none() {
-            self.sandbox = Sandbox::Dead;
-            return Ok(());
-        }
+        self.connect().await?;
         // A step that failed between the claim and `go` left a holder that nobody meters yet.
         if self.meter.is_none() {
             self.watch_meter();
         }
-        loop {
+        while self.sandbox == Sandbox::Alive && self.record.holding.is_some() {
+            self.connect().await?;
             match self.next_wake().await {
                 Wake::Wanted => return Ok(()),
-                Wake::Inbound(inbound) => {
-                    self.heard(inbound).await?;
-                    if self.sandbox != Sandbox::Alive {
-                        return Ok(());
-                    }
-                }
-                Wake::Renewal => {
-                    self.renew().await?;
-                    if self.record.holding.is_none() {
-                        return Ok(());
-                    }
-                }
+                Wake::Inbound(inbound) => self.heard(inbound).await?,
+                Wake::Renewal => self.renew().await?,
                 Wake::Meter(news) => self.metered(news).await?,
-                Wake::Checkpoint => self.checkpoint_running().await?,
+                Wake::Checkpoint => self.checkpoint_running(),
+                Wake::Stored(done) => match self.stored(done).await {
+                    Err(error) if self.frozen && !self.checkpointed => return Err(error),
+                    Err(error) => tracing::warn!(place = %self.key(), %error, "not stored this time"),
+                    Ok(()) => {}
+                },
+                Wake::NotQuiesced => {
+                    tracing::warn!(place = %self.key(), "the agent did not stop in time; asking again");
+                    self.stop_quiescing().await?;
+                }
             }
+        }
+        Ok(())
+    }
+
+    /// A checkpoint while the agent works: it is not disturbed, and what moved is in the report.
+    fn checkpoint_running(&mut self) {
+        self.renewing.checkpoint_at = Instant::now() + self.shared.options.checkpoint_every;
+        if self.storing.is_none() && self.quiescing.is_none() && self.record.given.is_none() {
+            self.begin(Purpose::Checkpoint);
         }
     }
 
+    /// The checkpoint of an agent that stands still.
+    pub(super) async fn checkpoint_frozen(&mut self) -> Result<(), StepError> {
+        if self.storing.is_none() && self.quiescing.is_none() && self.record.given.is_none() {
+            self.begin(Purpose::Checkpoint);
+        }
+        self.hold().await
+    }
+
     async fn next_wake(&mut self) -> Wake {
-        let link = self.link.as_mut().expect("looked at before, and only an end takes it");
-        let meter = self.meter.as_mut().expect("looked at before");
         // An agent that stands still has nothing new to store.
-        let still = self.frozen || self.dry || self.final_for.is_some();
+        let still = self.frozen || self.dry || self.quiescing.is_some() || self.record.given.is_some();
+        let idle = self.storing.is_none();
+        let until = self.quiescing.as_ref().map(|quiescing| quiescing.until);
+        let (link, meter, storing) = (self.link.as_mut(), self.meter.as_mut(), self.storing.as_mut());
         tokio::select! {
             biased;
             () = sleep_until(self.renewing.at) => Wake::Renewal,
@@ -65,9 +84,11 @@ impl Place {
                 }
                 Wake::Wanted
             }
-            inbound = link.next() => Wake::Inbound(inbound),
-            news = meter.next() => Wake::Meter(news),
-            () = sleep_until(self.renewing.checkpoint_at), if !still => Wake::Checkpoint,
+            inbound = or_never(link.map(InitLink::next)) => Wake::Inbound(inbound),
+            news = or_never(meter.map(MeterTask::next)) => Wake::Meter(news),
+            done = or_never(storing.map(Storing::done)) => Wake::Stored(done),
+            () = or_never(until.map(sleep_until)) => Wake::NotQuiesced,
+            () = sleep_until(self.renewing.checkpoint_at), if idle && !still => Wake::Checkpoint,
         }
     }
 
@@ -84,24 +105,21 @@ impl Place {
                 }
                 Ok(())
             }
-            end @ (Inbound::Exited(_) | Inbound::Gone) => {
-                self.note_end(&end);
-                Ok(())
-            }
+            end @ (Inbound::Exited(_) | Inbound::Lost) => self.note_end(&end).await,
         }
     }
 
     /// The agent's lines are hostile: only what this node waits for has an effect.
     async fn agent_said(&mut self, line: &str) -> Result<(), StepError> {
         match serde_json::from_str::<FromAgent>(line) {
+            Ok(FromAgent::Quiesced { .. }) => self.quiesced().await,
             Ok(FromAgent::SnapshotRequested { call_id, is_final }) => {
-                self.checkpoint_running().await?;
                 if is_final {
-                    let outcome = "stored as a checkpoint; no move is pending, so the session goes on here";
-                    let done = ToAgent::SnapshotDone { call_id, outcome: outcome.to_owned() };
-                    let link = self.link()?;
-                    link.tell_agent(&done).await?;
+                    self.asked_final = Some(call_id);
+                    // What is being captured may be from before the call: only a later one holds it.
+                    self.storing = None;
                 }
+                self.checkpoint_running();
                 Ok(())
             }
             Ok(FromAgent::Failed { reason }) => {
@@ -124,10 +142,7 @@ impl Place {
                 Ok(())
             }
             MeterNews::Solvent if self.dry => self.thaw().await,
-            MeterNews::Answer(UsageCommand::Terminate) | MeterNews::Dry | MeterNews::Solvent => Ok(()),
-            MeterNews::Answer(UsageCommand::Continue | UsageCommand::Wait | UsageCommand::Insolvent) => {
-                Ok(())
-            }
+            MeterNews::Dry | MeterNews::Solvent => Ok(()),
             MeterNews::NotAdmitted { limit_usd } => self.admit_again(limit_usd).await,
         }
     }
@@ -135,6 +150,8 @@ impl Place {
     /// The budget is used up: stand still within grace, and let open calls settle.
     pub(super) async fn freeze(&mut self) -> Result<(), StepError> {
         self.stand_still(Mode::WindingDown).await?;
+        // What is being captured is of an agent that still ran.
+        self.storing = None;
         self.frozen = true;
         self.dry = false;
         self.checkpointed = false;
@@ -153,8 +170,7 @@ impl Place {
 
     async fn thaw(&mut self) -> Result<(), StepError> {
         self.stand(Mode::Running).await?;
-        let link = self.link()?;
-        link.command(&ToInit::Thaw).await?;
+        self.command(&ToInit::Thaw).await?;
         self.dry = false;
         self.renewing.checkpoint_at = Instant::now() + self.shared.options.checkpoint_every;
         let _ = self.observe(ObservedState::Running, None).await;
@@ -162,8 +178,7 @@ impl Place {
     }
 
     pub(super) async fn stand_still(&mut self, mode: Mode) -> Result<(), StepError> {
-        let link = self.link()?;
-        link.command(&ToInit::Freeze).await?;
+        self.command(&ToInit::Freeze).await?;
         self.stand(mode).await
     }
 }
@@ -176,5 +191,13 @@ impl Place {
             let task = crate::meter_task::MeterTask::start(shared, self.key(), holding.epoch, self.dry);
             self.meter = Some(task);
         }
+    }
+}
+
+/// Waits for something that may not be there.
+async fn or_never<T>(something: Option<impl Future<Output = T>>) -> T {
+    match something {
+        Some(something) => something.await,
+        None => std::future::pending().await,
     }
 }

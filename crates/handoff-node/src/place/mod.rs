@@ -1,12 +1,16 @@
 //! One destination on this node: a task that looks at what is wanted, looks at what is there, and takes the
 //! next step.
 
-mod capture;
 mod claim;
 mod hold;
 mod prepare;
 mod remove;
 mod renew;
+mod sandbox;
+mod store;
+mod successor;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,15 +18,17 @@ use std::time::Duration;
 
 use handoff_gateway::control::DestinationKey;
 use handoff_protocol::node::{Destination, Observed, ObservedState};
-use handoff_protocol::{AuthorizationId, Digest, IncarnationId, Timestamp, TransferId};
+use handoff_protocol::{AuthorizationId, Digest, IncarnationId, Timestamp};
 use handoff_sandbox::Name;
-use handoff_sandbox::control::AgentState;
 use handoff_snapshot::CaptureIndex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::init_link::{Inbound, InitError, InitLink};
+use self::sandbox::Lives;
+use self::store::Storing;
+use self::successor::Quiescing;
+use crate::init_link::InitLink;
 use crate::meter_task::MeterTask;
 use crate::plan::{self, Actual, Sandbox, Step};
 use crate::record::{self, Record};
@@ -40,6 +46,11 @@ pub(crate) struct Place {
     wanted: watch::Receiver<Destination>,
     sandbox: Sandbox,
     link: Option<InitLink>,
+    /// How often in a row an init that runs did not answer.
+    unanswered: u32,
+    lives: Lives,
+    /// When the sandbox was last seen alive, on CLOCK_BOOTTIME in milliseconds.
+    alive_ms: Option<u64>,
     fetched: Option<Digest>,
     door_open: bool,
     spent_authorization: Option<AuthorizationId>,
@@ -52,10 +63,15 @@ pub(crate) struct Place {
     meter: Option<MeterTask>,
     index: Arc<CaptureIndex>,
     renewing: Renewing,
-    final_for: Option<Final>,
+    storing: Option<Storing>,
+    quiescing: Option<Quiescing>,
+    /// The call by which the agent asked for a final of itself, unanswered.
+    asked_final: Option<String>,
     /// Since when, on CLOCK_BOOTTIME in milliseconds, the agent may be standing at a boundary for a successor.
     quiesced_ms: Option<u64>,
     failures: u32,
+    /// The step that failed last and has not succeeded since.
+    failed: Option<Step>,
 }
 
 /// When the holder renews, and what it waits for.
@@ -67,11 +83,6 @@ struct Renewing {
     confirmed_ms: Option<u64>,
     /// `go` has not been sent since this task took the holder over.
     go_due: bool,
-}
-
-/// A final that was given for a successor.
-struct Final {
-    transfer: TransferId,
 }
 
 impl Place {
@@ -92,6 +103,9 @@ impl Place {
             wanted,
             sandbox: if record.sandbox.is_some() { Sandbox::Dead } else { Sandbox::None },
             link: None,
+            unanswered: 0,
+            lives: Lives::new(now),
+            alive_ms: None,
             fetched: None,
             door_open: false,
             spent_authorization: None,
@@ -102,9 +116,12 @@ impl Place {
             meter: None,
             index: Arc::default(),
             renewing: Renewing { at: now, checkpoint_at, confirmed_ms: None, go_due: true },
-            final_for: None,
+            storing: None,
+            quiescing: None,
+            asked_final: None,
             quiesced_ms: None,
             failures: 0,
+            failed: None,
             record,
         })
     }
@@ -128,7 +145,11 @@ impl Place {
             let step = plan::next(&wanted, &self.actual());
             tracing::debug!(place = %self.key(), ?step, want = ?wanted.want, "next");
             match self.take(step, &wanted).await {
-                Ok(()) => self.failures = 0,
+                // What succeeds on the way to a step that fails again and again says nothing about that one.
+                Ok(()) if self.failed.is_none_or(|failed| failed == step) => {
+                    (self.failures, self.failed) = (0, None);
+                }
+                Ok(()) => {}
                 Err(error) => {
                     // Its next watcher starts from what is true then.
                     self.meter = None;
@@ -152,7 +173,6 @@ impl Place {
             Step::Freeze => self.freeze().await,
             Step::Checkpoint => self.checkpoint_frozen().await,
             Step::Thaw => self.thaw_after_raise().await,
-            Step::GoToRest => self.go_to_rest().await,
             Step::Yield => self.yield_session().await,
             Step::Remove => self.remove().await,
             Step::Hold => self.hold().await,
@@ -175,33 +195,6 @@ impl Place {
         }
     }
 
-    /// Takes over what an earlier process of this node left running.
-    async fn adopt(&mut self) {
-        if self.record.sandbox.is_none() {
-            return;
-        }
-        let socket = self.dir.join(handoff_sandbox::control::SOCKET);
-        match InitLink::connect(&socket).await {
-            Ok((link, status)) => {
-                let running = status.agent == AgentState::Running;
-                self.sandbox = if running { Sandbox::Alive } else { Sandbox::Dead };
-                self.link = Some(link);
-                // Why it stands still is not remembered: the meter says whether it may go on.
-                self.dry = status.reasons.command;
-                self.quiesced_ms = Some(0);
-                tracing::info!(place = %self.key(), running, "adopted");
-            }
-            Err(error) => tracing::info!(place = %self.key(), %error, "what was left has ended"),
-        }
-        if self.sandbox == Sandbox::Alive {
-            let wanted = self.wanted.borrow().clone();
-            if let Err(error) = self.open_door(&wanted).await {
-                tracing::warn!(place = %self.key(), %error, "the door is not open yet");
-            }
-        }
-        self.watch_meter();
-    }
-
     /// A claim whose answer this node never saw: the control plane's list says what became of it.
     fn settle_claim(&mut self) {
         let wanted = self.wanted.borrow();
@@ -216,12 +209,9 @@ impl Place {
         }
     }
 
-    fn link(&mut self) -> Result<&mut InitLink, StepError> {
-        self.link.as_mut().ok_or(StepError::Init(InitError::Gone))
-    }
-
     /// Waits for news: something else is wanted, or something happened inside.
     async fn wait(&mut self) -> Result<(), StepError> {
+        self.connect().await?;
         let link = self.link.as_mut();
         let inbound = async {
             match link {
@@ -239,24 +229,7 @@ impl Place {
             }
             inbound = inbound => inbound,
         };
-        self.note_end(&inbound);
-        Ok(())
-    }
-
-    /// Remembers that the agent or the init ended.
-    fn note_end(&mut self, inbound: &Inbound) {
-        match inbound {
-            Inbound::Exited(code) => {
-                tracing::warn!(place = %self.key(), code, "the agent ended");
-                self.sandbox = Sandbox::Dead;
-            }
-            Inbound::Gone => {
-                tracing::warn!(place = %self.key(), "the sandbox ended");
-                self.sandbox = Sandbox::Dead;
-                self.link = None;
-            }
-            Inbound::Agent(_) | Inbound::LeaseRanOut => {}
-        }
+        self.note_end(&inbound).await
     }
 
     /// Says what failed and pauses, longer each time, unless something else is wanted meanwhile.
@@ -264,23 +237,12 @@ impl Place {
         self.failures = (self.failures + 1).min(7);
         let pause = Duration::from_millis(100 << self.failures).min(LONGEST_PAUSE);
         tracing::warn!(place = %self.key(), ?step, %error, ?pause, "a step failed");
-        if let StepError::Init(_) = error {
-            self.look_at_sandbox();
-        }
+        self.failed = Some(step);
         if self.failures == 3 {
             let _ = self.observe(ObservedState::Failed, Some(error.to_string())).await;
         }
         if let Ok(Err(_)) = tokio::time::timeout(pause, self.wanted.changed()).await {
             tokio::time::sleep(pause).await;
-        }
-    }
-
-    /// Whether the init that does not answer still exists.
-    fn look_at_sandbox(&mut self) {
-        let alive = self.name().is_some_and(|name| self.shared.driver.adopt(&name).is_some());
-        if !alive {
-            self.sandbox = if self.record.sandbox.is_some() { Sandbox::Dead } else { Sandbox::None };
-            self.link = None;
         }
     }
 

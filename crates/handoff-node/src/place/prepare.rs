@@ -11,22 +11,25 @@ use handoff_sandbox::{DOOR_INSIDE, EXE_INSIDE, Name, STATE_INSIDE, Spec, WORKSPA
 use handoff_snapshot::RestoreTarget;
 use std::fmt::Write as _;
 
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout, timeout_at};
 use zeroize::Zeroizing;
 
 use super::{Place, StepError, blocking};
-use crate::init_link::{Inbound, InitLink};
+use crate::init_link::Inbound;
 use crate::plan::Sandbox;
 use crate::record::SandboxRecord;
 
 /// How long an agent may take to load a session.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// What became of an agent that did not get that far.
+const ENDED: &str = "it ended while it loaded; see its log";
 /// Random bytes of an agent's token.
 const TOKEN_BYTES: usize = 32;
 
 impl Place {
     pub(super) async fn fetch(&mut self, wanted: &Destination) -> Result<(), StepError> {
         let shared = &self.shared;
+        shared.kept.keep(self.key(), wanted.snapshot, &shared.control_plane_blobs).await?;
         handoff_snapshot::fetch(wanted.snapshot, &shared.control_plane_blobs, &shared.blobs).await?;
         self.fetched = Some(wanted.snapshot);
         let _ = self.observe(ObservedState::Warm, None).await;
@@ -38,6 +41,8 @@ impl Place {
     pub(super) async fn restore(&mut self, wanted: &Destination) -> Result<(), StepError> {
         self.record.restored = None;
         self.record.receipted = None;
+        // What was stored before is of an earlier epoch: what follows now follows this snapshot.
+        (self.record.checkpoint, self.record.offered, self.record.given) = (None, None, None);
         self.door_open = false;
         let dir = self.dir.clone();
         blocking(move || {
@@ -49,8 +54,15 @@ impl Place {
         })
         .await?;
         self.save().await?;
-        let target = RestoreTarget::new(self.dir.join("state"), self.dir.join("workspace"));
-        let restored = handoff_snapshot::restore(wanted.snapshot, &self.shared.blobs, target).await?;
+        let mut target = RestoreTarget::new(self.dir.join("state"), self.dir.join("workspace"));
+        // The record that says so is durable, so what it speaks of has to be.
+        target.durable = true;
+        let restored = handoff_snapshot::restore(wanted.snapshot, &self.shared.blobs, target).await;
+        if restored.is_err() {
+            // A blob may have gone since it was fetched: looked for again, only what is missing is brought.
+            self.fetched = None;
+        }
+        let restored = restored?;
         self.note_session(&restored.session).await?;
         self.record.restored = Some(wanted.snapshot);
         self.save().await
@@ -97,6 +109,12 @@ impl Place {
 
     /// Starts the sandbox; the agent loads the session and waits for `go`.
     pub(super) async fn start(&mut self, wanted: &Destination) -> Result<(), StepError> {
+        if let Some(until) = self.lives.rest_until.filter(|until| *until > Instant::now()) {
+            // Something else may be wanted meanwhile.
+            if let Ok(Ok(())) = timeout_at(until, self.wanted.changed()).await {
+                return Ok(());
+            }
+        }
         let incarnation = IncarnationId::from(uuid::Uuid::now_v7());
         let name: Name = format!("{}-{incarnation}", self.key()).parse().expect("ids are lower-case words");
         let token = agent_token()?;
@@ -109,11 +127,14 @@ impl Place {
         self.sandbox = Sandbox::Dead;
         let driver = self.shared.driver.clone();
         blocking(move || driver.start(&spec)).await?;
-        let socket = self.dir.join(handoff_sandbox::control::SOCKET);
-        let (link, _) = InitLink::connect(&socket).await?;
-        self.link = Some(link);
         self.sandbox = Sandbox::Alive;
-        self.wait_until_ready().await?;
+        self.lives.begin(Instant::now());
+        let ready = timeout(READY_WITHIN, self.wait_until_ready()).await;
+        let ready = ready.unwrap_or(Err(StepError::AgentSilent("load the session")));
+        if ready.is_err() {
+            self.sandbox = Sandbox::Dead;
+        }
+        ready?;
         let _ = self.observe(ObservedState::Prepared, None).await;
         Ok(())
     }
@@ -140,31 +161,24 @@ impl Place {
     }
 
     async fn wait_until_ready(&mut self) -> Result<(), StepError> {
-        let ready = async {
-            loop {
-                let link = self.link.as_mut().expect("the sandbox was just started");
-                match link.next().await {
-                    Inbound::Agent(line) => match serde_json::from_str(&line) {
-                        Ok(FromAgent::Ready { .. }) => return Ok(()),
-                        Ok(FromAgent::Failed { reason }) => return Err(StepError::AgentFailed(reason)),
-                        Ok(_) | Err(_) => {}
-                    },
-                    end @ (Inbound::Exited(_) | Inbound::Gone) => {
-                        self.note_end(&end);
-                        return Err(StepError::AgentFailed(
-                            "it ended while it loaded; see its log".to_owned(),
-                        ));
+        loop {
+            self.connect().await?;
+            let Some(link) = self.link.as_mut() else { return Err(StepError::AgentFailed(ENDED.to_owned())) };
+            match link.next().await {
+                Inbound::Agent(line) => match serde_json::from_str(&line) {
+                    Ok(FromAgent::Ready { .. }) => return Ok(()),
+                    Ok(FromAgent::Failed { reason }) => return Err(StepError::AgentFailed(reason)),
+                    Ok(_) | Err(_) => {}
+                },
+                end @ (Inbound::Exited(_) | Inbound::Lost) => {
+                    self.note_end(&end).await?;
+                    if self.sandbox != Sandbox::Alive {
+                        return Err(StepError::AgentFailed(ENDED.to_owned()));
                     }
-                    Inbound::LeaseRanOut => {}
                 }
+                Inbound::LeaseRanOut => {}
             }
-        };
-        let loaded =
-            timeout(READY_WITHIN, ready).await.unwrap_or(Err(StepError::AgentSilent("load the session")));
-        if loaded.is_err() {
-            self.sandbox = Sandbox::Dead;
         }
-        loaded
     }
 
     /// Signs that the snapshot is here, verified and loaded, and which references do not resolve.

@@ -2,7 +2,7 @@
 
 use handoff_gateway::control::{Acknowledge, Close, Closed, Meter, Remove};
 use handoff_gateway::meter::Mode;
-use handoff_protocol::node::{Destination, ObservedState, Rest};
+use handoff_protocol::node::{Destination, ObservedState};
 use handoff_protocol::{ErrorCode, IncarnationId};
 
 use super::{Place, StepError, blocking};
@@ -13,17 +13,9 @@ use crate::step_error::gateway_code;
 const SETTLE_MS: u64 = 5_000;
 
 impl Place {
-    /// Ends the sandbox and proves it.
+    /// Ends the sandbox and proves it. What stands in its directory is no snapshot any more.
     pub(super) async fn clear(&mut self) -> Result<(), StepError> {
-        if let Some(link) = self.link.take() {
-            self.sandbox = Sandbox::Dead;
-            let _ = link.kill().await;
-        }
-        if let Some(name) = self.name() {
-            let (driver, dir) = (self.shared.driver.clone(), self.dir.clone());
-            let absence = blocking(move || driver.teardown(&name, &dir)).await?;
-            tracing::info!(place = %self.key(), usage = ?absence.usage, "the sandbox is gone");
-        }
+        self.end_sandbox().await?;
         self.record.sandbox = None;
         self.record.claim = None;
         // The agent has written since: what stands there is no longer the snapshot.
@@ -33,15 +25,36 @@ impl Place {
         self.save().await
     }
 
+    /// Nothing of the agent writes any more, and that is proved: whether its init answers or not.
+    async fn end_sandbox(&mut self) -> Result<(), StepError> {
+        (self.storing, self.quiescing) = (None, None);
+        if self.sandbox == Sandbox::Alive {
+            self.saw_alive();
+        }
+        if self.record.sandbox.is_some() {
+            self.sandbox = Sandbox::Dead;
+        }
+        if let Some(link) = self.link.take() {
+            let _ = link.kill().await;
+        }
+        if let Some(name) = self.name() {
+            let (driver, dir) = (self.shared.driver.clone(), self.dir.clone());
+            let absence = blocking(move || driver.teardown(&name, &dir)).await?;
+            tracing::info!(place = %self.key(), usage = ?absence.usage, "the sandbox is gone");
+        }
+        Ok(())
+    }
+
     /// The holder died. What it left is stored first; then its epoch is closed and its absence reported, which
     /// ends its lease, so that a new incarnation can claim at once.
     pub(super) async fn recover(&mut self, wanted: &Destination) -> Result<(), StepError> {
         let Some(holding) = self.record.holding else { return Ok(()) };
         if self.record.sandbox.is_some() {
-            self.end_agent().await?;
-            match self.store_checkpoint().await {
+            self.end_sandbox().await?;
+            match self.store_now().await {
                 Ok(()) => {}
-                Err(error @ StepError::ControlPlane(_)) if error.code().is_none() => return Err(error),
+                // The next restore takes away what stands here, so it stands until it is stored.
+                Err(error) if error.may_pass() => return Err(error),
                 Err(error) => {
                     tracing::warn!(place = %self.key(), %error, "what the dead holder left is not stored");
                 }
@@ -52,15 +65,6 @@ impl Place {
         self.report_gone(holding.incarnation).await?;
         self.let_go().await?;
         tracing::info!(place = %self.key(), want = ?wanted.want, "recovered; claiming again");
-        Ok(())
-    }
-
-    /// Nothing of the agent writes any more.
-    async fn end_agent(&mut self) -> Result<(), StepError> {
-        if let Some(link) = self.link.take() {
-            link.kill().await?;
-        }
-        self.sandbox = Sandbox::Dead;
         Ok(())
     }
 
@@ -86,21 +90,10 @@ impl Place {
     }
 
     async fn let_go(&mut self) -> Result<(), StepError> {
-        self.record.holding = None;
-        self.meter = None;
-        (self.frozen, self.dry, self.checkpointed, self.final_for) = (false, false, false, None);
+        (self.record.holding, self.record.given) = (None, None);
+        (self.meter, self.storing, self.quiescing) = (None, None, None);
+        (self.frozen, self.dry, self.checkpointed, self.asked_final) = (false, false, false, None);
         self.save().await
-    }
-
-    /// Checkpoint, close the epoch, do without a sandbox.
-    pub(super) async fn go_to_rest(&mut self) -> Result<(), StepError> {
-        let Some(holding) = self.record.holding else { return Ok(()) };
-        self.store_checkpoint().await?;
-        self.clear().await?;
-        self.close_epoch(holding.epoch).await?;
-        self.shared.client.rest(self.record.transfer_id, &Rest { epoch: holding.epoch }).await?;
-        self.let_go().await?;
-        self.observe(ObservedState::Resting, None).await
     }
 
     /// Leaves nothing: the last checkpoint, the sandbox, the books, the files, the proof.
@@ -109,6 +102,12 @@ impl Place {
             self.last_checkpoint().await;
         }
         self.clear().await?;
+        // The gateway may never have heard of it: its node died between the claim and admitting it. Once it is
+        // closed it is forgotten, so that it is not closed a second time after the gateway has forgotten it too.
+        if let Some(holding) = self.record.holding {
+            self.close_epoch(holding.epoch).await?;
+            self.let_go().await?;
+        }
         self.close_all().await?;
         let dir = self.dir.clone();
         blocking(move || match std::fs::symlink_metadata(&dir) {
@@ -117,8 +116,8 @@ impl Place {
             Err(error) => Err(error),
         })
         .await?;
-        self.record.holding = None;
         self.meter = None;
+        self.shared.kept.forget(self.key()).await?;
         match self.observe(ObservedState::Absent, None).await {
             // A transfer that the control plane has forgotten, or assigned elsewhere, needs no proof.
             Err(error) if error.code() == Some(ErrorCode::NotFound) => {}
@@ -134,7 +133,7 @@ impl Place {
     async fn last_checkpoint(&mut self) {
         let stored = async {
             self.stand_still(Mode::Frozen).await?;
-            self.store_checkpoint().await
+            self.store_now().await
         };
         if let Err(error) = stored.await {
             tracing::info!(place = %self.key(), %error, "no last checkpoint");
@@ -160,11 +159,15 @@ impl Place {
     async fn close_epoch(&mut self, epoch: u64) -> Result<(), StepError> {
         // One writer of reports: from here on it is this task.
         self.meter = None;
-        let close = Close { destination: self.key(), epoch, at_boot_ms: None, wait_ms: SETTLE_MS };
+        let at_boot_ms = self.last_alive_ms();
+        let close = Close { destination: self.key(), epoch, at_boot_ms, wait_ms: SETTLE_MS };
         let closed = match self.shared.gateway.ask(&close).await {
-            Ok(closed) => closed,
-            Err(error) if gateway_code(&error) == Some(ErrorCode::NotFound) => return Ok(()),
-            Err(error) => return Err(error.into()),
+            Err(error) if gateway_code(&error) == Some(ErrorCode::NotFound) => {
+                let wanted = self.wanted.borrow().clone();
+                self.open_door(&wanted).await?;
+                self.shared.gateway.ask(&close).await?
+            }
+            closed => closed?,
         };
         self.report_all(epoch, &closed).await?;
         if closed.closed { Ok(()) } else { Err(StepError::HoldOpen(epoch)) }

@@ -1,6 +1,5 @@
 //! Renewing the lease, and doing what the answer says.
 
-use handoff_agent::control::ToAgent;
 use handoff_gateway::control::{Lease as RunLease, Resolve};
 use handoff_gateway::meter::Mode;
 use handoff_protocol::node::{Claim, LeaseCommand, Renew, Renewed};
@@ -22,8 +21,7 @@ impl Place {
             incarnation: holding.incarnation,
         };
         let sent_ms = boot_ms();
-        let within = Duration::from_millis(self.shared.lease.renew_ms.max(500));
-        let client = self.shared.client.clone().with_deadline(within);
+        let client = self.shared.client.clone().with_deadline(self.shared.lease.patience());
         match client.renew(self.record.transfer_id, &body).await {
             Ok(renewed) => {
                 self.renewing.at = Instant::now() + Duration::from_millis(self.shared.lease.renew_ms);
@@ -49,8 +47,8 @@ impl Place {
             lease_ms: renewed.lease_ms,
         };
         self.renewing.confirmed_ms = Some(sent_ms);
-        let link = self.link()?;
-        let status = link.command(&ToInit::Lease(grant)).await?;
+        let status = self.command(&ToInit::Lease(grant)).await?;
+        self.saw_alive();
         self.prolong(sent_ms).await?;
         if !status.reasons.any() && !self.frozen && !self.dry {
             self.stand(Mode::Running).await?;
@@ -62,11 +60,11 @@ impl Place {
         match renewed.command {
             LeaseCommand::Run => self.resume_after_final(sent_ms).await,
             LeaseCommand::Quiesce => match renewed.for_transfer {
-                Some(transfer) => self.give_final(transfer).await,
+                Some(successor) => self.ask_for_final(successor).await,
                 None => Ok(()),
             },
             // The list says so too, with what is to be stored meanwhile.
-            LeaseCommand::Freeze => Ok(()),
+            LeaseCommand::Freeze => self.stop_quiescing().await,
             LeaseCommand::Stop => self.yield_session().await,
         }
     }
@@ -107,18 +105,6 @@ impl Place {
         Ok(())
     }
 
-    /// `run` counts only in the answer to a renewal that was first sent after the last final.
-    async fn resume_after_final(&mut self, sent_ms: u64) -> Result<(), StepError> {
-        if self.quiesced_ms.is_none_or(|quiesced_ms| quiesced_ms >= sent_ms) {
-            return Ok(());
-        }
-        self.link()?.tell_agent(&ToAgent::Resume { holder: None }).await?;
-        tracing::info!(place = %self.key(), "no successor waits for it; going on");
-        self.final_for = None;
-        self.quiesced_ms = None;
-        Ok(())
-    }
-
     /// The gateway was started anew: it is told again what it must know.
     pub(super) async fn admit_again(&mut self, limit_usd: NanoUsd) -> Result<(), StepError> {
         let wanted = self.wanted.borrow().clone();
@@ -141,17 +127,10 @@ impl Place {
     }
 }
 
-/// Refusals after which this incarnation can never run again.
+/// Refusals after which this incarnation can never run again: the session has moved on to another epoch or place,
+/// or this node itself has reported that it ended. Not so where the transfer is unknown, is somebody else's or has
+/// another status: that may be another control plane, or one with older books, and only a list of the one that is
+/// known ends anything (H-50). Until then the init keeps the lease.
 fn ends_the_holder(code: Option<ErrorCode>) -> bool {
-    matches!(
-        code,
-        Some(
-            ErrorCode::StaleEpoch
-                | ErrorCode::StaleGeneration
-                | ErrorCode::WrongStatus
-                | ErrorCode::LeaseOver
-                | ErrorCode::NotFound
-                | ErrorCode::Forbidden
-        )
-    )
+    matches!(code, Some(ErrorCode::StaleEpoch | ErrorCode::StaleGeneration | ErrorCode::LeaseOver))
 }

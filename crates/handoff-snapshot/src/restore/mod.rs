@@ -43,8 +43,7 @@ pub struct RestoreTarget {
     pub state_dir: PathBuf,
     /// The workspace.
     pub workspace_dir: PathBuf,
-    /// Whether the result survives a power cut. A node can do without: its blobs do, and after a restart of
-    /// the host it restores again.
+    /// Whether the result survives a power cut. Whoever remembers durably that it was restored needs that.
     pub durable: bool,
 }
 

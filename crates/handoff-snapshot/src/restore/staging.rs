@@ -67,8 +67,9 @@ impl Staging {
 
     fn place_now(&self) -> io::Result<()> {
         if self.target.durable {
-            for dir in [&self.state(), &self.workspace] {
-                rustix::fs::syncfs(beneath::open_root(dir)?)?;
+            rustix::fs::syncfs(beneath::open_root(&self.state())?)?;
+            if identity(&self.workspace)?.0 != identity(&self.state())?.0 {
+                rustix::fs::syncfs(beneath::open_root(&self.workspace)?)?;
             }
         }
         self.mark()?;
