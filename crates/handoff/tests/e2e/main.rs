@@ -2,6 +2,7 @@
 //! which speaks the real wire format and says what it is.
 
 mod demo;
+mod hops;
 mod kills;
 mod large;
 mod processes;
