@@ -10,6 +10,9 @@ use self::world::{Fault, HOLDING, NEWS, SUCCESSOR, World};
 use crate::place::Place;
 use crate::plan::Sandbox;
 
+/// Longer than anything that is waited for here; on a clock that runs ahead when nothing else happens.
+const LONG: std::time::Duration = std::time::Duration::from_secs(600);
+
 /// Lets a holder hold until something is so. Time passes by itself when nothing else happens.
 async fn hold_until(place: &mut Place, world: &World, so: impl Fn(&world::Facts) -> bool) {
     let reached = async {
@@ -23,7 +26,7 @@ async fn hold_until(place: &mut Place, world: &World, so: impl Fn(&world::Facts)
     };
     tokio::select! {
         held = place.hold() => panic!("it holds no longer: {held:?}"),
-        () = reached => {}
+        reached = tokio::time::timeout(LONG, reached) => reached.expect("it comes to pass"),
     }
 }
 
