@@ -57,6 +57,8 @@ pub(crate) struct InitLink {
     out: OwnedWriteHalf,
     answers: mpsc::Receiver<Status>,
     inbound: mpsc::Receiver<Inbound>,
+    /// An answer is outstanding.
+    useless: bool,
 }
 
 impl InitLink {
@@ -70,7 +72,7 @@ impl InitLink {
         let (answer, answers) = mpsc::channel(16);
         let (inbound_out, inbound) = mpsc::channel(256);
         tokio::spawn(read_lines(read, answer, inbound_out));
-        let mut link = Self { out, answers, inbound };
+        let mut link = Self { out, answers, inbound, useless: false };
         let status = link.answer().await?;
         Ok((link, status))
     }
@@ -114,6 +116,11 @@ impl InitLink {
     async fn send(&mut self, command: &ToInit) -> Result<(), InitError> {
         let mut line = serde_json::to_vec(command).expect("control messages are plain data");
         line.push(b'\n');
+        if self.useless {
+            return Err(InitError::Gone);
+        }
+        // Until the answer is here, whatever comes to pass meanwhile: this call may be dropped at any time.
+        self.useless = true;
         match timeout(ANSWER_WITHIN, self.out.write_all(&line)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(InitError::Gone),
@@ -123,7 +130,10 @@ impl InitLink {
 
     async fn answer(&mut self) -> Result<Status, InitError> {
         match timeout(ANSWER_WITHIN, self.answers.recv()).await {
-            Ok(Some(status)) => Ok(status),
+            Ok(Some(status)) => {
+                self.useless = false;
+                Ok(status)
+            }
             Ok(None) => Err(InitError::Gone),
             Err(_) => Err(InitError::Silent),
         }
@@ -229,5 +239,28 @@ mod tests {
         let (mut link, _) = InitLink::connect(dir.path()).await.expect("connected");
         assert!(link.next().await == Inbound::Agent(longest), "another line");
         init.await.expect("no panic");
+    }
+
+    /// What the init answers too late is nobody's answer: the connection is of no use any more, and a new one has
+    /// answers of its own.
+    #[tokio::test(start_paused = true)]
+    async fn a_late_answer_is_not_taken_for_the_next_command_s() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let listener = UnixListener::bind(dir.path().join(SOCKET)).expect("bound");
+        let init = tokio::spawn(async move {
+            let mut silent = Vec::new();
+            for now_ms in 1.. {
+                let (mut stream, _) = listener.accept().await.expect("knocked");
+                say(&mut stream, &FromInit::Status(Status { now_ms, ..status() })).await;
+                silent.push(stream);
+            }
+        });
+        let (mut link, _) = InitLink::connect(dir.path()).await.expect("connected");
+        assert!(matches!(link.command(&ToInit::Status).await, Err(InitError::Silent)));
+        let again = link.command(&ToInit::Status).await;
+        assert!(matches!(again, Err(InitError::Gone)), "it stays useless");
+        let (_, found) = InitLink::connect(dir.path()).await.expect("connected anew");
+        assert_eq!(found.now_ms, 2);
+        init.abort();
     }
 }

@@ -26,13 +26,15 @@ enum Wake {
 
 impl Place {
     pub(super) async fn hold(&mut self) -> Result<(), StepError> {
-        self.connect().await?;
         // A step that failed between the claim and `go` left a holder that nobody meters yet.
         if self.meter.is_none() {
             self.watch_meter();
         }
-        while self.sandbox == Sandbox::Alive && self.record.holding.is_some() {
+        loop {
             self.connect().await?;
+            if self.sandbox != Sandbox::Alive || self.record.holding.is_none() {
+                return Ok(());
+            }
             match self.next_wake().await {
                 Wake::Wanted => return Ok(()),
                 Wake::Inbound(inbound) => self.heard(inbound).await?,
@@ -50,7 +52,6 @@ impl Place {
                 }
             }
         }
-        Ok(())
     }
 
     /// A checkpoint while the agent works: it is not disturbed, and what moved is in the report.
@@ -117,7 +118,7 @@ impl Place {
                 if is_final {
                     self.asked_final = Some(call_id);
                     // What is being captured may be from before the call: only a later one holds it.
-                    self.storing = None;
+                    self.storing.take_if(|storing| storing.is_checkpoint());
                 }
                 self.checkpoint_running();
                 Ok(())

@@ -98,7 +98,9 @@ impl Place {
 
     /// Leaves nothing: the last checkpoint, the sandbox, the books, the files, the proof.
     pub(super) async fn remove(&mut self) -> Result<(), StepError> {
-        if self.record.holding.is_some() && self.sandbox == Sandbox::Alive && !self.checkpointed {
+        // What it has given to a successor is its last word.
+        let stored = self.checkpointed || self.record.given.is_some();
+        if self.record.holding.is_some() && self.sandbox == Sandbox::Alive && !stored {
             self.last_checkpoint().await;
         }
         self.clear().await?;

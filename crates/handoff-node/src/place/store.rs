@@ -48,6 +48,11 @@ impl Storing {
         (&mut self.task).await.expect("storing does not panic, and its end is waited for by its owner alone")
     }
 
+    /// Whether it is a checkpoint.
+    pub(super) fn is_checkpoint(&self) -> bool {
+        self.purpose == Purpose::Checkpoint
+    }
+
     /// Whether a final for this successor is on its way.
     pub(super) fn is_final_for(&self, successor: TransferId) -> bool {
         self.purpose == Purpose::Final(successor)
@@ -195,9 +200,14 @@ impl Place {
                 self.checkpoint_failed(&error).await?;
                 answered.and(Err(error))
             }
-            (Purpose::Final(_), _, Err(error)) => {
+            (Purpose::Final(_), Phase::Capturing, Err(error)) => {
                 self.quiesced_ms = Some(boot_ms());
-                if !error.may_pass() {
+                Err(error)
+            }
+            (Purpose::Final(_), Phase::Settling(_) | Phase::Sending(_), Err(error)) => {
+                self.quiesced_ms = Some(boot_ms());
+                // Refused it never counts, so nothing keeps the agent but the next renewal. Else it may count yet.
+                if error.code().is_some_and(|code| !code.retryable()) {
                     self.record.given = None;
                     self.save().await?;
                 }

@@ -3,6 +3,7 @@
 
 mod demo;
 mod environment;
+mod hops;
 mod kills;
 mod large;
 mod processes;

@@ -10,6 +10,9 @@ use self::world::{Fault, HOLDING, NEWS, SUCCESSOR, World};
 use crate::place::Place;
 use crate::plan::Sandbox;
 
+/// Longer than anything that is waited for here; on a clock that runs ahead when nothing else happens.
+const LONG: std::time::Duration = std::time::Duration::from_secs(600);
+
 /// Lets a holder hold until something is so. Time passes by itself when nothing else happens.
 async fn hold_until(place: &mut Place, world: &World, so: impl Fn(&world::Facts) -> bool) {
     let reached = async {
@@ -23,7 +26,7 @@ async fn hold_until(place: &mut Place, world: &World, so: impl Fn(&world::Facts)
     };
     tokio::select! {
         held = place.hold() => panic!("it holds no longer: {held:?}"),
-        () = reached => {}
+        reached = tokio::time::timeout(LONG, reached) => reached.expect("it comes to pass"),
     }
 }
 
@@ -149,7 +152,7 @@ async fn the_lease_is_renewed_while_a_checkpoint_is_on_its_way() {
 }
 
 /// H-43, H-71: what is frozen for money stops for its successor all the same, and buys nothing meanwhile.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_frozen_holder_gives_its_final_and_is_frozen_again() {
     let world = World::new().await;
     let mut place = world.holder().await;
@@ -169,6 +172,27 @@ async fn a_frozen_holder_gives_its_final_and_is_frozen_again() {
     let mut found = facts.happened.iter();
     assert!(told.iter().all(|told| found.any(|found| found == told)), "{:?}", facts.happened);
     assert_eq!(place.asked_final.as_deref(), Some("c"), "what the agent asked meanwhile is not lost");
+}
+
+/// H-68: the answer to a final is waited for, and where it was refused the next renewal lets the agent go on.
+#[tokio::test(start_paused = true)]
+async fn a_holder_whose_final_was_refused_goes_on_when_it_is_told() {
+    let world = World::new().await;
+    let mut place = world.holder().await;
+    let _init = world.init();
+    world.facts().renewal = Some((LeaseCommand::Quiesce, Some(SUCCESSOR)));
+    world.fault(
+        "snapshot",
+        [Fault::Refused(ErrorCode::StoreUnavailable), Fault::Refused(ErrorCode::WrongStatus)],
+    );
+    hold_until(&mut place, &world, |facts| facts.faults["snapshot"].len() == 1).await;
+    world.facts().renewal = None;
+    place.renewing.at = tokio::time::Instant::now();
+    hold_until(&mut place, &world, |facts| facts.faults["snapshot"].is_empty()).await;
+    assert_eq!(world.facts().count("agent resume"), 0, "it may have been accepted");
+    place.renewing.at = tokio::time::Instant::now();
+    hold_until(&mut place, &world, |facts| facts.count("agent resume") > 0).await;
+    assert_eq!(world.record().given, None);
 }
 
 /// H-68, for a node that found the agent standing at its boundary.
