@@ -48,7 +48,7 @@ const KINDS: &[(CommandKind, u32)] = &[
     (CommandKind::ReportUsage, 12),
     (CommandKind::RecordSpend, 1),
     (CommandKind::RaiseBudget, 2),
-    (CommandKind::Reassign, 1),
+    (CommandKind::Reassign, 4),
     (CommandKind::Terminate, 1),
     (CommandKind::Expire, 1),
     (CommandKind::Return, 3),
@@ -383,7 +383,7 @@ fn report(policy: &Policy, subject: &Subject, reserve: NanoUsd, step: &Step) -> 
     let everything = step.pick.is_multiple_of(2);
     let more = if everything { room } else { amount(step, 400_000).min(room) };
     totals.model_usd = totals.model_usd.plus(more);
-    totals.wind_down_usd = totals.wind_down_usd.plus(amount(step, 40_000).min(reserve.minus(subject.wound)));
+    totals.wind_down_usd = totals.wind_down_usd.plus(amount(step, 200_000).min(reserve.minus(subject.wound)));
     totals.run_ms += policy.tick_ms;
     let seq = account.map_or(0, |account| account.seq);
     let usage = Usage {

@@ -188,11 +188,8 @@ impl Place {
         let (transfer, generation) = (self.record.transfer_id, self.record.generation);
         let digest = wanted.snapshot;
         let total = handoff_snapshot::fetch::manifest(digest, &self.shared.blobs).await?.size();
-        // A push that failed is asked for again, and its receipt may say something else then: the version tells the
-        // two requests apart.
-        let request = format!("receipt.{generation}.{}.{}", wanted.version, &digest.hex()[..32]);
         let receipt = Receipt {
-            request_id: request.parse::<RequestId>().expect("digits, letters and points"),
+            request_id: receipt_request(generation, wanted.version, digest),
             node_id: self.shared.identity.id(),
             generation,
             digest,
@@ -217,6 +214,13 @@ impl Place {
     }
 }
 
+/// A receipt's request id. A push that failed is asked for again, and its receipt may say something else then: the
+/// version tells the two apart.
+fn receipt_request(generation: u64, version: u64, digest: Digest) -> RequestId {
+    let id = format!("receipt.{generation}.{version}.{}", &digest.hex()[..32]);
+    id.parse().expect("digits, letters and points")
+}
+
 /// A token that opens this destination's door and nothing else.
 fn agent_token() -> Result<Zeroizing<String>, StepError> {
     let mut bytes = Zeroizing::new([0u8; TOKEN_BYTES]);
@@ -228,4 +232,17 @@ fn agent_token() -> Result<Zeroizing<String>, StepError> {
         write!(token, "{byte:02x}").expect("a string takes what is written");
     }
     Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_receipts_of_two_pushes_are_two_requests_and_one_sent_again_is_the_same() {
+        let of = |generation, version| receipt_request(generation, version, Digest::of(b"snapshot"));
+        assert_eq!(of(1, 7), of(1, 7));
+        assert!(of(1, 7) != of(1, 8) && of(1, 7) != of(2, 7));
+        assert_eq!(of(u64::MAX, u64::MAX), of(u64::MAX, u64::MAX), "the largest numbers fit");
+    }
 }

@@ -42,7 +42,8 @@ async fn the_wrong_status_names_what_was_found_and_what_is_needed() {
     let error = world.client.push(transfer, Default::default()).await.expect_err("staged only");
     let problem = error.problem();
     assert_eq!((problem.code, problem.status), (ErrorCode::WrongStatus, Some(Status::Staged)));
-    assert_eq!((problem.expected, problem.transfer_id), (vec![Status::Provisioned], Some(transfer)));
+    let expected = vec![Status::Provisioned, Status::Pushed];
+    assert_eq!((problem.expected, problem.transfer_id), (expected, Some(transfer)));
     assert_eq!(world.status(transfer).await, Status::Staged);
     world.stop().await;
 }
