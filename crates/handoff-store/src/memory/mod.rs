@@ -44,7 +44,7 @@ struct Desk {
 impl MemoryLedger {
     /// An empty registry.
     pub fn new(policy: Policy, clock: Arc<dyn StoreClock>) -> Self {
-        let time = StoreTime::new(clock, None);
+        let time = StoreTime::new(clock, None, None);
         let revision = Revision::starting_at(time.now());
         Self { policy, time, revision, desk: Mutex::default() }
     }
