@@ -89,6 +89,22 @@ pub struct Found {
     pub transfer: Transfer,
 }
 
+/// Transfers as a list gives them. One whose rows do not read keeps nobody from the others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Those that read, newest first.
+    pub found: Vec<Found>,
+    /// How many more were met that do not read; the store's log names them.
+    pub unreadable: u64,
+}
+
+impl Listed {
+    /// Whether there is none, readable or not.
+    pub const fn is_empty(&self) -> bool {
+        self.found.is_empty() && self.unreadable == 0
+    }
+}
+
 /// Which transfers to list. Newest first.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
@@ -198,8 +214,9 @@ pub trait Ledger: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Session>, LedgerError>;
 
-    /// Transfers with their sessions.
-    async fn transfers(&self, project: ProjectId, filter: &Filter) -> Result<Vec<Found>, LedgerError>;
+    /// Transfers with their sessions. Fewer than were asked for are all there are: one that does not read takes
+    /// nobody's place.
+    async fn transfers(&self, project: ProjectId, filter: &Filter) -> Result<Listed, LedgerError>;
 
     /// A transfer's usage events after a seq, oldest first.
     async fn events(

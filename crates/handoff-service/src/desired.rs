@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use handoff_core::desired;
-use handoff_core::ledger::{Filter, Found};
+use handoff_core::ledger::{Filter, Found, Listed};
 use handoff_protocol::listing::DesiredQuery;
 use handoff_protocol::node::Desired;
 use handoff_protocol::{NodeId, Timestamp, TransferId};
@@ -108,7 +108,8 @@ impl Service {
 
     async fn assigned(&self, principal: &Principal, node: NodeId) -> Result<Vec<Found>, ServiceError> {
         let filter = Filter { node: Some(node), unclosed: true, ..Filter::default() };
-        self.all_transfers(principal.project, filter).await
+        // One that does not read is not on the list, and so stays as it is at the node.
+        Ok(self.all_transfers(principal.project, filter).await?.found)
     }
 
     /// Every transfer that the filter lets through, in as many reads as it takes.
@@ -116,14 +117,15 @@ impl Service {
         &self,
         project: handoff_protocol::ProjectId,
         mut filter: Filter,
-    ) -> Result<Vec<Found>, ServiceError> {
+    ) -> Result<Listed, ServiceError> {
         filter.limit = BATCH;
-        let mut all: Vec<Found> = Vec::new();
+        let mut all = Listed::default();
         loop {
             let batch = self.inner.ledger.transfers(project, &filter).await?;
-            let last: Option<TransferId> = batch.last().map(|found| found.transfer.id);
-            let whole = batch.len() < BATCH;
-            all.extend(batch);
+            let last: Option<TransferId> = batch.found.last().map(|found| found.transfer.id);
+            let whole = batch.found.len() < BATCH;
+            all.found.extend(batch.found);
+            all.unreadable += batch.unreadable;
             match last {
                 Some(last) if !whole => filter.before = Some(last),
                 Some(_) | None => return Ok(all),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use handoff_core::grid::CommandKind;
-use handoff_core::ledger::{Filter, Found};
+use handoff_core::ledger::{Filter, Found, LedgerError};
 use handoff_core::transfer::EndReason;
 use handoff_core::{Command, Role};
 use handoff_protocol::document::Facts;
@@ -66,10 +66,13 @@ impl Service {
     async fn reap_once(&self) -> Result<(Reaped, Option<u64>), ServiceError> {
         let project = self.config().project;
         let serving = &self.inner.serving;
-        let (mut dues, now) = self.look().await.inspect_err(|_| serving.broke())?;
+        let (mut dues, unreadable, now) = self.look().await.inspect_err(|_| serving.broke())?;
         dues.sort_by_key(|due| due.at);
         let next = dues.iter().map(|due| due.at).find(|at| *at > now).map(|at| at.ms_since(now));
-        let (mut reaped, mut failed) = (Reaped::default(), None);
+        let mut reaped = Reaped::default();
+        let unread =
+            || LedgerError::Broken { what: format!("{unreadable} transfers that are not closed") }.into();
+        let mut failed: Option<ServiceError> = (unreadable > 0).then(unread);
         for due in dues.into_iter().filter(|due| due.at <= now) {
             let kind = due.command.kind();
             if kind == CommandKind::Reassign && serving.is_broken() {
@@ -92,17 +95,18 @@ impl Service {
         failed.map_or(Ok((reaped, next)), Err)
     }
 
-    /// Everything that will fall due, and the time by which it was looked at.
-    async fn look(&self) -> Result<(Vec<Due>, Timestamp), ServiceError> {
+    /// Everything that will fall due, how many transfers do not read, and the time by which it was looked at.
+    async fn look(&self) -> Result<(Vec<Due>, u64, Timestamp), ServiceError> {
         let project = self.config().project;
         let unclosed = Filter { unclosed: true, ..Filter::default() };
-        let found = self.all_transfers(project, unclosed).await?;
+        let listed = self.all_transfers(project, unclosed).await?;
         let nodes = self.inner.ledger.nodes(project).await?;
         let seen: Seen = nodes.iter().map(|node| (node.id, node.seen_at)).collect();
         let was_broken = self.inner.serving.take_break();
         let now = self.inner.ledger.now().await?;
         let serving_since = self.inner.serving.unbroken_since(was_broken, now);
-        Ok((found.iter().flat_map(|found| self.dues(found, &seen, serving_since)).collect(), now))
+        let dues = listed.found.iter().flat_map(|found| self.dues(found, &seen, serving_since)).collect();
+        Ok((dues, listed.unreadable, now))
     }
 
     fn dues(&self, found: &Found, seen: &Seen, serving_since: Timestamp) -> Vec<Due> {

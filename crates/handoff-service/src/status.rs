@@ -158,7 +158,7 @@ impl Service {
             before: query.before,
             limit: limit + 1,
         };
-        let mut found = self.inner.ledger.transfers(principal.project, &filter).await?;
+        let mut found = self.inner.ledger.transfers(principal.project, &filter).await?.found;
         let more = found.len() > limit;
         found.truncate(limit);
         let next_cursor = found.last().filter(|_| more).map(|last| last.transfer.id);

@@ -9,6 +9,7 @@
 //! Where to look: the SQL is in `sqlite/*_row.rs`, one file per table or two that belong together; the schema in
 //! `migrations/`; the writer in `sqlite/writer.rs`; hash chains in `chain.rs`.
 
+mod anchor;
 mod chain;
 mod changes;
 mod clock;
@@ -22,6 +23,7 @@ mod rows;
 mod sqlite;
 mod words;
 
+pub use anchor::Reading;
 pub use clock::{StoreClock, SystemClock};
 pub use failure::OpenError;
 pub use memory::MemoryLedger;

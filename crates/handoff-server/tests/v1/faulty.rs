@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use handoff_core::ledger::{
-    Applied, AuditEntry, AuditRow, Chain, Envelope, Filter, Found, LedgerError, NodeRecord, SnapshotRecord,
+    Applied, AuditEntry, AuditRow, Chain, Envelope, Filter, Found, LedgerError, Listed, NodeRecord,
+    SnapshotRecord,
 };
 use handoff_core::placement::Room;
 use handoff_core::{Command, Session};
@@ -19,11 +20,12 @@ pub(crate) struct Faulty {
     inner: Arc<dyn Ledger>,
     full: AtomicBool,
     unreadable: Mutex<Option<TransferId>>,
+    unlisted: Mutex<Option<TransferId>>,
 }
 
 impl Faulty {
     pub(crate) fn over(inner: Arc<dyn Ledger>) -> Self {
-        Self { inner, full: AtomicBool::default(), unreadable: Mutex::default() }
+        Self { inner, full: AtomicBool::default(), unreadable: Mutex::default(), unlisted: Mutex::default() }
     }
 
     /// Whether nothing can be written.
@@ -34,6 +36,11 @@ impl Faulty {
     /// This transfer cannot expire any more, because of what is stored of it.
     pub(crate) fn spoil(&self, transfer: TransferId) {
         *self.unreadable.lock().unwrap_or_else(PoisonError::into_inner) = Some(transfer);
+    }
+
+    /// This transfer does not read, as far as lists go.
+    pub(crate) fn unlist(&self, transfer: TransferId) {
+        *self.unlisted.lock().unwrap_or_else(PoisonError::into_inner) = Some(transfer);
     }
 
     fn fault(&self, command: &Command) -> Option<LedgerError> {
@@ -83,8 +90,12 @@ impl Ledger for Faulty {
         self.inner.sessions(project, before, limit).await
     }
 
-    async fn transfers(&self, project: ProjectId, filter: &Filter) -> Answer<Vec<Found>> {
-        self.inner.transfers(project, filter).await
+    async fn transfers(&self, project: ProjectId, filter: &Filter) -> Answer<Listed> {
+        let mut listed = self.inner.transfers(project, filter).await?;
+        let unlisted = *self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
+        let left_out = listed.found.extract_if(.., |found| Some(found.transfer.id) == unlisted);
+        listed.unreadable += left_out.count() as u64;
+        Ok(listed)
     }
 
     async fn events(

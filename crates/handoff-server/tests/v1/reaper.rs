@@ -173,6 +173,19 @@ async fn one_bad_session_does_not_keep_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transfer_that_does_not_read_does_not_keep_the_others() {
+    let (world, faulty) = World::with_faults().await;
+    let bad = world.stage(true).await.transfer_id;
+    world.clock.advance(1);
+    let good = world.stage(true).await.transfer_id;
+    faulty.unlist(bad);
+    world.clock.advance(world.policy.time_to_live_ms);
+    assert_eq!(refused(world.client.reap(None).await), ErrorCode::Internal, "and it is said");
+    assert_eq!((world.status(bad).await, world.status(good).await), (Status::Staged, Status::Expired));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_reaper_wakes_when_something_falls_due_and_not_at_its_interval() {
     let policy = Policy { time_to_live_ms: 300, ..Policy::default() };
     let world = World::in_real_time(policy).await;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use handoff_core::Policy;
 use handoff_core::ledger::{
-    Applied, AuditEntry, AuditRow, Chain, Envelope, Filter, Found, Ledger, LedgerError, NodeRecord,
+    Applied, AuditEntry, AuditRow, Chain, Envelope, Filter, Found, Ledger, LedgerError, Listed, NodeRecord,
     SnapshotRecord,
 };
 use handoff_core::placement::Room;
@@ -44,7 +44,7 @@ struct Desk {
 impl MemoryLedger {
     /// An empty registry.
     pub fn new(policy: Policy, clock: Arc<dyn StoreClock>) -> Self {
-        let time = StoreTime::new(clock, None);
+        let time = StoreTime::new(clock, None, None);
         let revision = Revision::starting_at(time.now());
         Self { policy, time, revision, desk: Mutex::default() }
     }
@@ -108,8 +108,9 @@ impl Ledger for MemoryLedger {
         Ok(desk.books.sessions.values().rev().filter(fits).take(limited(limit)).cloned().collect())
     }
 
-    async fn transfers(&self, project: ProjectId, filter: &Filter) -> Result<Vec<Found>, LedgerError> {
-        Ok(self.desk().books.list(project, filter, limited(filter.limit)))
+    async fn transfers(&self, project: ProjectId, filter: &Filter) -> Result<Listed, LedgerError> {
+        let found = self.desk().books.list(project, filter, limited(filter.limit));
+        Ok(Listed { found, unreadable: 0 })
     }
 
     async fn events(

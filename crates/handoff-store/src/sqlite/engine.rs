@@ -11,6 +11,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use super::cache::Cache;
+use super::clock_row;
 use super::open::{self, OpenOptions, Opened};
 use super::readers::Readers;
 use super::writer::{Answers, Job, Writer};
@@ -37,8 +38,8 @@ pub(super) struct Engine {
 
 impl Engine {
     pub(super) fn open(path: &Path, policy: Policy, options: &OpenOptions) -> Result<Self, OpenError> {
-        let Opened { writer, readers, lock, high_water } = open::open(path, options)?;
-        let time = Arc::new(StoreTime::new(Arc::clone(&options.clock), high_water));
+        let Opened { writer, readers, lock, anchor, high_water } = open::open(path, options)?;
+        let time = Arc::new(StoreTime::new(Arc::clone(&options.clock), anchor, high_water));
         let revision = Arc::new(Revision::starting_at(time.now()));
         let unavailable = |error: std::io::Error| OpenError::Unavailable {
             path: path.display().to_string(),
@@ -84,8 +85,9 @@ impl Engine {
         work: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, LedgerError> {
         let (answer, answered) = oneshot::channel();
+        let time = Arc::clone(&self.time);
         let job = move |connection: &mut Connection| {
-            let _ = answer.send(guard::run(|| transact(connection, work)));
+            let _ = answer.send(guard::run(|| transact(connection, &time, work)));
         };
         self.send(Job::Write(Box::new(job))).await?;
         Ok(answered.await.map_err(|_| Failure::Closed)??)
@@ -99,11 +101,12 @@ impl Engine {
 
 fn transact<T>(
     connection: &mut Connection,
+    time: &StoreTime,
     work: impl FnOnce(&Connection) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let done = work(&transaction)?;
-    transaction.commit()?;
+    clock_row::commit(transaction, time)?;
     Ok(done)
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use handoff_core::Policy;
 use handoff_core::ledger::{
-    Applied, AuditEntry, AuditRow, Chain, Envelope, Filter, Found, Ledger, LedgerError, NodeRecord,
+    Applied, AuditEntry, AuditRow, Chain, Envelope, Filter, Found, Ledger, LedgerError, Listed, NodeRecord,
     SnapshotRecord,
 };
 use handoff_core::placement::Room;
@@ -76,7 +76,7 @@ impl Ledger for SqliteLedger {
         self.engine.readers.read(read).await
     }
 
-    async fn transfers(&self, project: ProjectId, filter: &Filter) -> Result<Vec<Found>, LedgerError> {
+    async fn transfers(&self, project: ProjectId, filter: &Filter) -> Result<Listed, LedgerError> {
         let filter = filter.clone();
         self.engine.readers.read(move |connection| list::transfers(connection, project, &filter)).await
     }

@@ -1,11 +1,11 @@
 //! Finding transfers by what is known of them.
 
-use handoff_core::ledger::{Filter, Found};
+use handoff_core::ledger::{Filter, Found, Listed};
 use handoff_protocol::ProjectId;
 use rusqlite::Connection;
 use rusqlite::types::ToSql;
 
-use super::cells;
+use super::cells::{self, bits};
 use super::{load, session_row};
 use crate::failure::Failure;
 use crate::words::Word;
@@ -28,9 +28,46 @@ pub(super) fn transfers(
     connection: &Connection,
     project: ProjectId,
     filter: &Filter,
-) -> Result<Vec<Found>, Failure> {
+) -> Result<Listed, Failure> {
+    let limit = limit(filter.limit).unsigned_abs();
+    let mut listed = Listed::default();
+    let mut before = filter.before.map(|before| before.to_string());
+    loop {
+        // Again where some did not read: a page that is not full says that there is no more.
+        let left = limit - listed.found.len() as u64;
+        let ids = ids(connection, project, filter, before.as_deref(), left)?;
+        for id in &ids {
+            let broken = || Failure::Broken(format!("id {id}"));
+            let read = id.parse().map_err(|_| broken()).and_then(|id| found(connection, project, id));
+            match read {
+                Ok(found) => listed.found.extend(found),
+                Err(Failure::Broken(what)) => {
+                    tracing::error!(
+                        transfer = id,
+                        what,
+                        "a transfer does not read: it is left out of a list"
+                    );
+                    listed.unreadable += 1;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        if (ids.len() as u64) < left || listed.found.len() as u64 == limit {
+            return Ok(listed);
+        }
+        before = ids.into_iter().next_back();
+    }
+}
+
+/// As texts, so that one that is none can be told apart and gone past.
+fn ids(
+    connection: &Connection,
+    project: ProjectId,
+    filter: &Filter,
+    before: Option<&str>,
+    limit: u64,
+) -> Result<Vec<String>, Failure> {
     let mut sql = "SELECT t.transfer_id FROM transfers AS t WHERE t.project_id = ?1".to_owned();
-    let before = filter.before.map(|before| before.to_string());
     let session = filter.session.map(|session| session.to_string());
     let node = filter.node.map(|node| node.to_string());
     let statuses = cells::json(&filter.statuses.iter().map(|status| status.word()).collect::<Vec<_>>());
@@ -43,10 +80,9 @@ pub(super) fn transfers(
     ];
     parts.iter().filter(|(wanted, _)| *wanted).for_each(|(_, part)| sql.push_str(part));
     sql.push_str(" ORDER BY t.transfer_id DESC LIMIT ?6");
-    let (project_id, limit) = (project.to_string(), limit(filter.limit));
+    let (project_id, limit) = (project.to_string(), bits(limit));
     let values: [&dyn ToSql; 6] = [&project_id, &before, &session, &node, &statuses, &limit];
-    let ids = cells::all(connection, &sql, &values[..], |cells| cells.id())?;
-    ids.into_iter().filter_map(|id| found(connection, project, id).transpose()).collect()
+    cells::all(connection, &sql, &values[..], |cells| cells.take())
 }
 
 /// A transfer with its session.

@@ -9,6 +9,7 @@ mod blobs;
 mod budget_row;
 mod cache;
 mod cells;
+mod clock_row;
 mod engine;
 mod epoch_row;
 #[cfg(test)]

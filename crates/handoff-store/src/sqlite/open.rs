@@ -9,7 +9,8 @@ use std::time::Duration;
 use handoff_protocol::Timestamp;
 use rusqlite::{Connection, OpenFlags};
 
-use super::project_row;
+use super::{clock_row, project_row};
+use crate::anchor::Anchor;
 use crate::clock::{StoreClock, SystemClock};
 use crate::failure::{OpenError, is_full};
 
@@ -50,6 +51,8 @@ pub(super) struct Opened {
     pub(super) readers: Vec<Connection>,
     /// Held for life: a second process finds it locked.
     pub(super) lock: File,
+    /// What its time goes on from.
+    pub(super) anchor: Option<Anchor>,
     pub(super) high_water: Option<Timestamp>,
 }
 
@@ -62,6 +65,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
     check_version(path, &writer)?;
     check_journal(path, &writer)?;
     migrate(&mut writer).map_err(|error| not_migrated(path, error))?;
+    let anchor = clock_row::load(&writer).map_err(|error| unavailable(path, error))?;
     let high_water = project_row::high_water(&writer).map_err(|error| unavailable(path, error))?;
     let reader = || {
         let reader = connect(path, options)?;
@@ -70,7 +74,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
     };
     let readers = (0..options.readers.max(1)).map(|_| reader()).collect::<rusqlite::Result<_>>();
     let readers = readers.map_err(|error| refuse(path, error))?;
-    Ok(Opened { writer, readers, lock, high_water })
+    Ok(Opened { writer, readers, lock, anchor, high_water })
 }
 
 /// Brings the schema up to date.

@@ -11,8 +11,8 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use super::cache::Cache;
-use super::load;
 use super::write::{self, Heads};
+use super::{clock_row, load};
 use crate::clock::StoreTime;
 use crate::failure::Failure;
 use crate::fold::{self, Folded, Wanted};
@@ -160,14 +160,14 @@ impl Writer {
             return Ok((folded, Heads::new()));
         }
         let heads = write::write(&transaction, &folded.changes, &self.cache)?;
-        transaction.commit()?;
+        clock_row::commit(transaction, &self.time)?;
         Ok((folded, heads))
     }
 
     fn record(&mut self, rows: &[Row]) -> Result<(), Failure> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let heads = write::record(&transaction, rows, &self.cache)?;
-        transaction.commit()?;
+        clock_row::commit(transaction, &self.time)?;
         self.cache.put_heads(heads);
         Ok(())
     }

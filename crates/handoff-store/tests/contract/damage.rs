@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use handoff_core::ledger::{Chain, LedgerError};
+use handoff_core::ledger::{Chain, Filter, LedgerError};
+use handoff_protocol::TransferId;
 use handoff_testkit::contract::{Move, World};
 use rusqlite::Connection;
 
@@ -50,6 +51,32 @@ async fn a_word_that_nobody_knows_is_unreadable() {
     let answer = world.apply(world.envelope(moved.terminate())).await;
     assert!(matches!(answer, Err(LedgerError::Broken { .. })), "{answer:?}");
     world.staged().await;
+}
+
+async fn listed(world: &World, filter: Filter) -> (Vec<TransferId>, u64) {
+    let listed = world.ledger().transfers(world.project, &filter).await.expect("the store answers");
+    (listed.found.iter().map(|found| found.transfer.id).collect(), listed.unreadable)
+}
+
+#[tokio::test]
+async fn a_list_leaves_out_what_does_not_read_and_counts_it() {
+    let (world, path) = world().await;
+    let mut moves = Vec::new();
+    for _ in 0..5 {
+        moves.push(world.active().await);
+    }
+    moves.reverse();
+    let unclosed = |limit| Filter { unclosed: true, limit, ..Filter::default() };
+    alter(&path, "UPDATE sessions SET labels = '[1]' WHERE session_id = ?1", &moves[1].session.to_string());
+    let damage = "UPDATE assignments SET observed = 'dancing' WHERE transfer_id = ?1";
+    alter(&path, damage, &moves[4].transfer.to_string());
+    let readable = [0, 2, 3].map(|at: usize| moves[at].transfer);
+    assert_eq!(listed(&world, unclosed(0)).await, (readable.to_vec(), 2));
+    assert_eq!(listed(&world, unclosed(2)).await, (readable[..2].to_vec(), 1), "a page is full");
+    let rest = Filter { before: Some(readable[1]), ..unclosed(2) };
+    assert_eq!(listed(&world, rest).await, (readable[2..].to_vec(), 1));
+    let none = Filter { before: Some(readable[2]), ..unclosed(2) };
+    assert_eq!(listed(&world, none).await, (Vec::new(), 1), "and that is not nothing");
 }
 
 async fn verdict(world: &World, moved: &Move) -> Chain {

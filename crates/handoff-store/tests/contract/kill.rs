@@ -104,7 +104,7 @@ async fn check(ledger: &SqliteLedger, answered: &BTreeSet<u128>) {
         assert!(again.replayed, "number {number} was answered and is not there");
     }
     let filter = Filter { limit: usize::MAX, ..Filter::default() };
-    let found = ledger.transfers(PROJECT, &filter).await.expect("the store answers");
+    let found = ledger.transfers(PROJECT, &filter).await.expect("the store answers").found;
     assert!(found.len() >= answered.len());
     for found in found {
         let id = found.transfer.id;
@@ -146,7 +146,7 @@ async fn dropped_with_callers_waiting_the_store_finishes_what_was_asked() {
     drop(ledger);
     let ledger = open(&path);
     let filter = Filter { limit: usize::MAX, ..Filter::default() };
-    let found = ledger.transfers(PROJECT, &filter).await.expect("the store answers");
+    let found = ledger.transfers(PROJECT, &filter).await.expect("the store answers").found;
     let numbers: BTreeSet<u128> = found.iter().map(|found| found.transfer.id.as_u128()).collect();
     check(&ledger, &numbers).await;
     assert_eq!(numbers.len(), 64, "asked is asked, whether or not somebody waits for the answer");

@@ -1,6 +1,7 @@
 //! The contract suite over every adapter, and what is particular to each.
 
 mod bytes;
+mod clock;
 mod damage;
 mod files;
 mod full;

@@ -37,7 +37,9 @@ impl World {
     /// Every transfer of the project.
     pub async fn transfers(&self) -> Vec<Found> {
         let filter = Filter { limit: usize::MAX, ..Filter::default() };
-        self.ledger().transfers(self.project, &filter).await.expect("the store answers")
+        let listed = self.ledger().transfers(self.project, &filter).await.expect("the store answers");
+        assert_eq!(listed.unreadable, 0, "every transfer reads");
+        listed.found
     }
 
     /// All events of a transfer.

@@ -125,7 +125,7 @@ async fn end_when_idle(home: Home, ledger: Arc<dyn Ledger>, idle: Duration, stop
 async fn is_needed(home: &Home, ledger: &dyn Ledger) -> bool {
     let unclosed = Filter { unclosed: true, limit: 1, ..Filter::default() };
     let transfers = ledger.transfers(DEFAULT_PROJECT, &unclosed).await;
-    transfers.map_or(true, |found| !found.is_empty()) || a_source_stands_frozen(home)
+    transfers.map_or(true, |listed| !listed.is_empty()) || a_source_stands_frozen(home)
 }
 
 fn a_source_stands_frozen(home: &Home) -> bool {

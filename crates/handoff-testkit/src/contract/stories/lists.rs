@@ -7,8 +7,8 @@ use crate::contract::World;
 use crate::contract::world::fresh;
 
 async fn listed(world: &World, filter: Filter) -> Vec<TransferId> {
-    let found = world.ledger().transfers(world.project, &filter).await.expect("the store answers");
-    found.into_iter().map(|found| found.transfer.id).collect()
+    let listed = world.ledger().transfers(world.project, &filter).await.expect("the store answers");
+    listed.found.into_iter().map(|found| found.transfer.id).collect()
 }
 
 /// Each filter alone, and two together.
