@@ -122,6 +122,7 @@ async fn a_lost_connection_is_made_anew_and_ends_nothing() {
 }
 
 /// H-50: only a list of the known control plane ends anything.
+/// H-67
 #[tokio::test]
 async fn another_control_plane_s_refusal_ends_no_holder() {
     let world = World::new().await;
@@ -132,7 +133,6 @@ async fn another_control_plane_s_refusal_ends_no_holder() {
         place.renew().await.expect("tried again");
         assert_eq!((place.record.holding, place.sandbox), (Some(HOLDING), Sandbox::Alive), "{code}");
     }
-    // H-67
     world.fault("renew", [Fault::Refused(ErrorCode::StaleEpoch)]);
     place.renew().await.expect("yielded");
     assert_eq!((place.record.holding, place.sandbox), (None, Sandbox::None));
@@ -208,6 +208,21 @@ async fn an_adopted_agent_that_stands_for_nobody_goes_on() {
     assert_eq!(world.facts().count("agent resume"), 1);
     place.renew().await.expect("renewed");
     assert_eq!(world.facts().count("agent resume"), 1);
+}
+
+/// H-65
+#[tokio::test(start_paused = true)]
+async fn an_adopted_holder_is_told_to_go_after_a_confirmed_renewal_of_its_own() {
+    let world = World::new().await;
+    drop(world.holder().await);
+    let _init = world.init();
+    let mut place = world.open();
+    place.adopt().await;
+    world.fault("renew", [Fault::AnswerLost]);
+    place.renew().await.expect("tried again");
+    assert_eq!(world.facts().count("agent go"), 0);
+    place.renew().await.expect("renewed");
+    assert_eq!(world.facts().count("agent go"), 1);
 }
 
 /// The claim was committed, and the node died before its gateway heard of the epoch.
