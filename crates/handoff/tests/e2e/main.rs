@@ -5,6 +5,7 @@ mod demo;
 mod environment;
 mod kills;
 mod large;
+mod policy;
 mod processes;
 mod refused;
 mod world;
