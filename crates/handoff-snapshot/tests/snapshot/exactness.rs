@@ -284,6 +284,19 @@ async fn credentials_in_a_workspace_are_reported_by_file_and_line_and_travel() {
 
 /// H-28
 #[tokio::test]
+async fn a_token_in_a_workspace_is_reported_and_left_as_it_is() {
+    let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
+    let claims = format!(r#"{{"sub":"{}"}}"#, TransferId::from_u128(7));
+    let token = format!("{}.{}.{}", part(r#"{"alg":"HS256"}"#), part(&claims), part("0123456789abcdef0123"));
+    let world = World::new();
+    fs::write(world.workspace("note"), &token).expect("made");
+    let (captured, _) = world.travel().await;
+    let [entry] = &captured.report[..] else { panic!("{:?}", captured.report) };
+    assert_eq!(entry.why, "line 1 holds what looks like a transfer token; it travels as it is");
+}
+
+/// H-28
+#[tokio::test]
 async fn our_own_tokens_are_taken_out_wherever_they_stand() {
     let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
     let claims = format!(r#"{{"sub":"{}","op":"activate"}}"#, TransferId::from_u128(7));

@@ -8,4 +8,5 @@ mod large;
 mod policy;
 mod processes;
 mod refused;
+mod told;
 mod world;
