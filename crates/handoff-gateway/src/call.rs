@@ -7,19 +7,20 @@ use bytes::Bytes;
 use handoff_protocol::totals::Tokens;
 use handoff_protocol::{CallId, NanoUsd};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use tokio::sync::Semaphore;
 
 use crate::account::{Account, OpenHold};
 use crate::answer::Exchange;
 use crate::bid::{Bid, Grant};
 use crate::course::{Course, Stopped};
 use crate::credential::{Cabinet, Injection};
+use crate::in_force::{InForce, Rules};
 use crate::meter::{Settlement, UsageKnown};
 use crate::policy::{Policy, Upstream};
 use crate::refusal::DoorRefusal;
 use crate::reply::Reply;
+use crate::room::{Room, Rooms};
 use crate::scrub::Scrub;
-use crate::upstream::{self, Connections, NoAnswer};
+use crate::upstream::{self, NoAnswer};
 use crate::wire::Demand;
 
 /// Names the call in the journal.
@@ -31,16 +32,19 @@ const MAX_TOKENS: HeaderName = HeaderName::from_static("x-handoff-max-tokens");
 #[derive(Debug)]
 pub(crate) struct Caller {
     pub(crate) account: Arc<Account>,
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) connections: Connections,
-    pub(crate) cabinet: RwLock<Cabinet>,
-    pub(crate) drains: Arc<Semaphore>,
+    pub(crate) in_force: Arc<InForce>,
+    pub(crate) rooms: Rooms,
+    /// None until credentials were resolved, and after they were wiped.
+    pub(crate) cabinet: RwLock<Option<Cabinet>>,
 }
 
 /// A call as it came through the door.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) upstream: String,
+    /// What it was let in by.
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) room: Arc<Room>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
@@ -62,8 +66,9 @@ impl Caller {
     }
 
     async fn make(&self, call: &Call, reply: &Reply) -> Result<(), DoorRefusal> {
-        let upstream = self.policy.upstream(&call.upstream).ok_or(DoorRefusal::NoUpstream)?;
-        let planned = self.plan(upstream, &call.body)?;
+        let Rules { policy, connections } = &*call.rules;
+        let upstream = policy.upstream(&call.upstream).ok_or(DoorRefusal::NoUpstream)?;
+        let planned = plan(policy, upstream, &call.body)?;
         let call_id = CallId::from(uuid::Uuid::now_v7());
         let (mut hold, grant) = self.account.hold(call_id, &planned.bid).await?;
         if reply.is_gone() {
@@ -82,9 +87,9 @@ impl Caller {
         let egress_bytes = body.len() as u64;
         let request = upstream::request(upstream, &call.headers, body, hold.epoch(), injected);
         hold.sent(egress_bytes);
-        let limits = *self.policy.limits();
-        let mut course = Course::new(reply, limits, Arc::clone(&self.drains));
-        let sending = self.connections.send(upstream, request);
+        let limits = *policy.limits();
+        let mut course = Course::new(reply, limits, Arc::clone(&call.room.drains));
+        let sending = connections.send(upstream, request);
         let answer = match course.within(limits.first_byte(), sending).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(NoAnswer::NotSent)) => {
@@ -107,26 +112,26 @@ impl Caller {
             .await
     }
 
-    fn plan(&self, upstream: &Upstream, body: &Bytes) -> Result<Planned, DoorRefusal> {
-        let demand = upstream.wire.demand(body)?;
-        let unknown =
-            || DoorRefusal::PriceUnknown { upstream: upstream.name.clone(), model: demand.model.clone() };
-        let price = self.policy.price(&upstream.name, &demand.model).ok_or_else(unknown)?;
-        let limits = self.policy.limits();
-        let bytes = body.len() as u64;
-        let bid = Bid::new(price, &demand, bytes, limits.default_max_tokens, limits.floor_max_tokens)
-            .map_err(|_| DoorRefusal::NoBound(demand.model.clone()))?;
-        Ok(Planned { demand, bid })
-    }
-
     fn inject(&self, upstream: &Upstream) -> Result<(Option<(HeaderName, HeaderValue)>, Scrub), DoorRefusal> {
         let cabinet = self.cabinet.read().unwrap_or_else(PoisonError::into_inner);
-        let injection = cabinet.injection(&upstream.name);
+        let injection = cabinet.as_ref().and_then(|cabinet| cabinet.injection(upstream));
         let injected = upstream::injected(upstream, injection)
             .map_err(|()| DoorRefusal::NoCredential(upstream.name.clone()))?;
         let secret = injected.as_ref().and(injection).map(Injection::secret);
         Ok((injected, Scrub::new(secret)))
     }
+}
+
+fn plan(policy: &Policy, upstream: &Upstream, body: &Bytes) -> Result<Planned, DoorRefusal> {
+    let demand = upstream.wire.demand(body)?;
+    let unknown =
+        || DoorRefusal::PriceUnknown { upstream: upstream.name.clone(), model: demand.model.clone() };
+    let price = policy.price(&upstream.name, &demand.model).ok_or_else(unknown)?;
+    let limits = policy.limits();
+    let bytes = body.len() as u64;
+    let bid = Bid::new(price, &demand, bytes, limits.default_max_tokens, limits.floor_max_tokens)
+        .map_err(|_| DoorRefusal::NoBound(demand.model.clone()))?;
+    Ok(Planned { demand, bid })
 }
 
 fn answer_headers(from_upstream: &HeaderMap, scrub: &Scrub, call_id: CallId, grant: Grant) -> HeaderMap {

@@ -45,6 +45,7 @@ asks! {
     Close = "/v1/close" -> Closed;
     Remove = "/v1/remove" -> Done;
     List = "/v1/list" -> Listed;
+    AskPolicy = "/v1/policy" -> PolicyInForce;
 }
 
 /// Which destination: a transfer and the number of its assignment to this node.
@@ -290,6 +291,18 @@ pub struct Remove {
     /// Forget reports that nobody accepted: only after a write-off.
     #[serde(default)]
     pub written_off: bool,
+}
+
+/// Asks which policy is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskPolicy {}
+
+/// The policy in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyInForce {
+    /// SHA-256 of the file's text as it was taken up.
+    pub digest: Digest,
 }
 
 /// Asks which destinations there are.

@@ -9,11 +9,12 @@ use std::path::Path;
 
 use handoff_protocol::reference::{CredentialRef, Scheme};
 use http::{HeaderName, HeaderValue};
+use reqwest::Url;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use secrecy::{ExposeSecret, SecretString};
 use zeroize::Zeroizing;
 
-use crate::policy::{CredentialRule, Policy, StorePolicy};
+use crate::policy::{CredentialRule, Policy, StorePolicy, Upstream};
 
 /// Bytes of a secret's file at the most.
 const SECRET_FILE_BYTES: u64 = 64 << 10;
@@ -128,33 +129,34 @@ fn wipe(value: &mut serde_json::Value) {
 
 /// What is put into the calls to one upstream.
 pub(crate) struct Injection {
-    header: HeaderName,
+    /// The one address that it may go to.
+    base_url: Url,
+    rule: CredentialRule,
     value: SecretString,
-    scheme: Option<String>,
 }
 
 impl fmt::Debug for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Injection({})", self.header)
+        write!(f, "Injection({})", self.rule.header)
     }
 }
 
 impl Injection {
-    fn new(rule: &CredentialRule, value: SecretString) -> Result<Self, Unresolved> {
-        let injection = Self { header: rule.header.clone(), value, scheme: rule.scheme.clone() };
+    fn new(base_url: &Url, rule: &CredentialRule, value: SecretString) -> Result<Self, Unresolved> {
+        let injection = Self { base_url: base_url.clone(), rule: rule.clone(), value };
         injection.header().map(|_| injection)
     }
 
     /// The header as it is sent; marked sensitive, so that it is never printed or indexed.
     pub(crate) fn header(&self) -> Result<(HeaderName, HeaderValue), Unresolved> {
         let secret = self.value.expose_secret();
-        let text = Zeroizing::new(match &self.scheme {
+        let text = Zeroizing::new(match &self.rule.scheme {
             Some(scheme) => format!("{scheme} {secret}"),
             None => secret.to_owned(),
         });
         let mut value = HeaderValue::from_str(&text).map_err(|_| Unresolved::NotText)?;
         value.set_sensitive(true);
-        Ok((self.header.clone(), value))
+        Ok((self.rule.header.clone(), value))
     }
 
     /// What must not come back in an answer.
@@ -170,17 +172,14 @@ pub(crate) struct Cabinet {
 }
 
 impl Cabinet {
-    /// Resolves what the destination may use. References and the credentials of upstreams that are named must
-    /// resolve; of all others, what does.
-    ///
-    /// # Errors
-    /// The references that do not resolve.
+    /// Resolves what the destination may use, as far as it resolves, and names what must and does not: references,
+    /// and the credentials of upstreams that are named.
     pub(crate) fn fill(
         resolver: &Resolver,
         policy: &Policy,
         references: &[CredentialRef],
         named: &[String],
-    ) -> Result<Self, Vec<CredentialRef>> {
+    ) -> (Self, Vec<CredentialRef>) {
         let mut missing: Vec<CredentialRef> = missing(resolver, policy, references);
         let mut injections = BTreeMap::new();
         for upstream in policy.upstreams() {
@@ -189,7 +188,8 @@ impl Cabinet {
             if !named.is_empty() && !is_named {
                 continue;
             }
-            match resolver.resolve(policy, &rule.reference).and_then(|value| Injection::new(rule, value)) {
+            let injection = |value| Injection::new(&upstream.base_url, rule, value);
+            match resolver.resolve(policy, &rule.reference).and_then(injection) {
                 Ok(injection) => {
                     injections.insert(upstream.name.clone(), injection);
                 }
@@ -197,12 +197,15 @@ impl Cabinet {
                 Err(_) => missing.push(rule.reference.clone()),
             }
         }
-        if missing.is_empty() { Ok(Self { injections }) } else { Err(missing) }
+        (Self { injections }, missing)
     }
 
-    /// What goes to an upstream.
-    pub(crate) fn injection(&self, upstream: &str) -> Option<&Injection> {
-        self.injections.get(upstream)
+    /// What goes to an upstream. Never what was resolved for another address or by another rule of its name: the
+    /// policy may have changed since.
+    pub(crate) fn injection(&self, upstream: &Upstream) -> Option<&Injection> {
+        self.injections.get(&upstream.name).filter(|injection| {
+            injection.base_url == upstream.base_url && Some(&injection.rule) == upstream.credential.as_ref()
+        })
     }
 }
 
@@ -285,9 +288,11 @@ mod tests {
             header: http::header::AUTHORIZATION,
             scheme: Some("Bearer".to_owned()),
         };
-        let injection = Injection::new(&rule, SecretString::from("canary-7".to_owned())).expect("a header");
+        let url = Url::parse("https://models.example").expect("an address");
+        let injection =
+            Injection::new(&url, &rule, SecretString::from("canary-7".to_owned())).expect("a header");
         let printed = format!("{injection:?} {:?}", injection.header());
         assert!(!printed.contains("canary"), "{printed}");
-        assert!(Injection::new(&rule, SecretString::from("two\nlines".to_owned())).is_err());
+        assert!(Injection::new(&url, &rule, SecretString::from("two\nlines".to_owned())).is_err());
     }
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use handoff_protocol::reference::CredentialRef;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -15,11 +14,11 @@ use crate::clock::Clock;
 use crate::credential::Cabinet;
 use crate::descriptors::Descriptors;
 use crate::door::{Access, Door};
+use crate::in_force::InForce;
 use crate::journal::{self, FileDisk, Journal, JournalError};
 use crate::meter::{Meter, Record, Terms, Unfitting};
-use crate::policy::Policy;
+use crate::room::Rooms;
 use crate::socket;
-use crate::upstream::Connections;
 
 /// The socket's name in a door's folder.
 pub(crate) const DOOR_SOCKET: &str = "gateway.sock";
@@ -29,9 +28,8 @@ const DOOR_MODE: u32 = 0o666;
 /// What all destinations of a gateway share.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
-    pub(crate) policy: Arc<Policy>,
+    pub(crate) in_force: Arc<InForce>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) connections: Connections,
     pub(crate) descriptors: Arc<Descriptors>,
     pub(crate) tasks: TaskTracker,
 }
@@ -87,10 +85,9 @@ impl Destination {
         let account = Arc::new(Account::new(Arc::clone(&shared.clock), meter, journal));
         let caller = Caller {
             account: Arc::clone(&account),
-            policy: Arc::clone(&shared.policy),
-            connections: shared.connections.clone(),
-            cabinet: RwLock::new(Cabinet::default()),
-            drains: Arc::new(Semaphore::new(shared.policy.limits().drains)),
+            in_force: Arc::clone(&shared.in_force),
+            rooms: Rooms::new(shared.in_force.rules().policy.limits()),
+            cabinet: RwLock::new(None),
         };
         let ticker = CancellationToken::new();
         tokio::spawn(tick(Arc::clone(&account), ticker.clone()));
@@ -109,8 +106,6 @@ impl Destination {
         let door = Arc::new(Door {
             access: RwLock::new(access),
             caller: Arc::clone(&self.caller),
-            calls: Arc::new(Semaphore::new(shared.policy.limits().calls)),
-            bodies: Arc::new(Semaphore::new(shared.policy.limits().bodies_bytes)),
             descriptors: shared.descriptors.share(),
             tasks: shared.tasks.clone(),
         });
@@ -135,13 +130,26 @@ impl Destination {
 
     /// Puts resolved credentials in the place of others, which are wiped.
     pub(crate) fn furnish(&self, cabinet: Cabinet) {
-        *self.caller.cabinet.write().unwrap_or_else(PoisonError::into_inner) = cabinet;
+        *self.caller.cabinet.write().unwrap_or_else(PoisonError::into_inner) = Some(cabinet);
+    }
+
+    /// Whether credentials were resolved for it.
+    pub(crate) fn is_furnished(&self) -> bool {
+        self.caller.cabinet.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Puts other credentials in the place of those that it has; one that has been shut meanwhile gets none.
+    pub(crate) fn refurnish(&self, cabinet: Cabinet) {
+        let mut place = self.caller.cabinet.write().unwrap_or_else(PoisonError::into_inner);
+        if place.is_some() {
+            *place = Some(cabinet);
+        }
     }
 
     /// Unbinds the door and wipes the credentials.
     pub(crate) fn shut(&self) {
         self.put(None);
-        self.furnish(Cabinet::default());
+        *self.caller.cabinet.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn put(&self, opened: Option<Opened>) {

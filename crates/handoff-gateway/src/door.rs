@@ -14,14 +14,15 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use subtle::ConstantTimeEq;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::call::{Call, Caller};
 use crate::descriptors::Share;
+use crate::policy::Policy;
 use crate::refusal::DoorRefusal;
 use crate::reply::{self, DoorBody};
+use crate::room::Room;
 
 /// A connection that has sent half a request head for this long is closed.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,9 +41,6 @@ pub(crate) struct Access {
 pub(crate) struct Door {
     pub(crate) access: RwLock<Access>,
     pub(crate) caller: Arc<Caller>,
-    pub(crate) calls: Arc<Semaphore>,
-    /// Bytes of requests that may still be taken in.
-    pub(crate) bodies: Arc<Semaphore>,
     /// Connections at a time.
     pub(crate) descriptors: Share,
     /// Calls outlive the connection and the door; the gateway waits for them.
@@ -100,23 +98,27 @@ impl Door {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> std::io::Result<Response<DoorBody>> {
-        let (upstream, permit) = match self.let_in(&request) {
+        let rules = self.caller.in_force.rules();
+        let limits = rules.policy.limits();
+        let room = self.caller.rooms.under(limits);
+        let (upstream, permit) = match self.let_in(&request, &rules.policy, &room) {
             Ok(let_in) => let_in,
             Err(refusal) => return Ok(refuse(&refusal)),
         };
         let (parts, body) = request.into_parts();
-        let room = u32::try_from(self.expected(&parts.headers)).expect("the policy keeps it below 4 GiB");
-        let room = Arc::clone(&self.bodies).acquire_many_owned(room).await.expect("never closed");
-        let body = match self.read(body).await {
+        let most = limits.body_bytes;
+        let bytes = u32::try_from(expected(&parts.headers, most)).expect("the policy keeps it below 4 GiB");
+        let taken = Arc::clone(&room.bodies).acquire_many_owned(bytes).await.expect("never closed");
+        let body = match read(body, most).await {
             Ok(body) => body,
             Err(refusal) => return Ok(refuse(&refusal)),
         };
         let (reply, coming) = reply::channel();
         let caller = Arc::clone(&self.caller);
-        let call = Call { upstream, headers: parts.headers, body };
+        let call = Call { upstream, rules: Arc::clone(&rules), room, headers: parts.headers, body };
         self.tasks.spawn(async move {
             caller.run(call, reply).await;
-            drop((permit, room));
+            drop((permit, taken));
         });
         coming.response().await
     }
@@ -124,6 +126,8 @@ impl Door {
     fn let_in(
         &self,
         request: &Request<Incoming>,
+        policy: &Policy,
+        room: &Room,
     ) -> Result<(String, tokio::sync::OwnedSemaphorePermit), DoorRefusal> {
         let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
         if !is_agent(request.headers(), &access.agent_token_digest) {
@@ -131,8 +135,7 @@ impl Door {
         }
         let (name, rest) = split(request.uri().path()).ok_or(DoorRefusal::NoUpstream)?;
         let allowed = access.upstreams.is_empty() || access.upstreams.iter().any(|other| other == name);
-        let upstream =
-            self.caller.policy.upstream(name).filter(|_| allowed).ok_or(DoorRefusal::NoUpstream)?;
+        let upstream = policy.upstream(name).filter(|_| allowed).ok_or(DoorRefusal::NoUpstream)?;
         let metered = request.method() == Method::POST && rest == upstream.wire.path();
         if !metered || request.uri().query().is_some() {
             return Err(DoorRefusal::NotMetered(upstream.wire.path()));
@@ -141,30 +144,26 @@ impl Door {
         if encoding.is_some_and(|encoding| encoding != "identity") {
             return Err(DoorRefusal::Encoded);
         }
-        let limits = self.caller.policy.limits();
+        let limits = policy.limits();
         if stated_bytes(request.headers()).is_some_and(|bytes| bytes > limits.body_bytes as u64) {
             return Err(DoorRefusal::TooLarge(limits.body_bytes));
         }
         let too_many = |_| DoorRefusal::TooManyCalls(limits.calls);
-        let permit = Arc::clone(&self.calls).try_acquire_owned().map_err(too_many)?;
+        let permit = Arc::clone(&room.calls).try_acquire_owned().map_err(too_many)?;
         Ok((name.to_owned(), permit))
     }
+}
 
-    /// How many bytes a request may turn out to have.
-    fn expected(&self, headers: &HeaderMap) -> usize {
-        let most = self.caller.policy.limits().body_bytes;
-        stated_bytes(headers)
-            .and_then(|bytes| usize::try_from(bytes).ok())
-            .map_or(most, |bytes| bytes.min(most))
-    }
+/// How many bytes a request may turn out to have.
+fn expected(headers: &HeaderMap, most: usize) -> usize {
+    stated_bytes(headers).and_then(|bytes| usize::try_from(bytes).ok()).map_or(most, |bytes| bytes.min(most))
+}
 
-    async fn read(&self, body: Incoming) -> Result<Bytes, DoorRefusal> {
-        let most = self.caller.policy.limits().body_bytes;
-        match Limited::new(body, most).collect().await {
-            Ok(body) => Ok(body.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(DoorRefusal::TooLarge(most)),
-            Err(_) => Err(DoorRefusal::BrokenOff),
-        }
+async fn read(body: Incoming, most: usize) -> Result<Bytes, DoorRefusal> {
+    match Limited::new(body, most).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(DoorRefusal::TooLarge(most)),
+        Err(_) => Err(DoorRefusal::BrokenOff),
     }
 }
 

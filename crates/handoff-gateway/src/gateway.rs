@@ -1,6 +1,7 @@
 //! The gateway of a node: its destinations, and the verbs that a node has for them.
 
 mod server;
+mod take_up;
 mod verbs;
 
 use std::collections::BTreeMap;
@@ -19,9 +20,9 @@ use crate::control::DestinationKey;
 use crate::credential::{ReadEnv, Resolver};
 use crate::descriptors::Descriptors;
 use crate::destination::{Destination, Shared};
+use crate::in_force::{InForce, Rules};
 use crate::policy::Policy;
 use crate::socket;
-use crate::upstream::Connections;
 
 /// The control socket's name in the gateway's home.
 pub const CONTROL_SOCKET: &str = "gateway.sock";
@@ -72,6 +73,17 @@ pub enum StartError {
     Connections(#[source] reqwest::Error),
 }
 
+/// Why a running gateway keeps the policy that it has.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeUpError {
+    /// No way to call upstreams.
+    #[error("connections to upstreams cannot be made: are there CA certificates on this machine?")]
+    Connections(#[source] reqwest::Error),
+    /// A task of the gateway ended. Always a bug.
+    #[error("a task of the gateway ended")]
+    Ended,
+}
+
 /// A gateway: see [`Gateway::start`].
 #[derive(Debug)]
 pub struct Gateway {
@@ -81,6 +93,8 @@ pub struct Gateway {
     destinations: Mutex<BTreeMap<DestinationKey, Arc<Destination>>>,
     /// Opening and removing, one at a time: they read and write the folder.
     housekeeping: tokio::sync::Mutex<()>,
+    /// Held for writing while a policy is taken up, so that no cabinet is filled by the one before.
+    taking_up: tokio::sync::RwLock<()>,
     _lock: File,
 }
 
@@ -112,10 +126,10 @@ impl Gateway {
             .map_err(|_| StartError::Locked(home.clone()))?;
         // Installed by whoever comes first; it is the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let connections = Connections::new(&policy).map_err(StartError::Connections)?;
-        let policy = Arc::new(policy);
+        let rules = Rules::new(policy).map_err(StartError::Connections)?;
+        let in_force = Arc::new(InForce::new(rules));
         let descriptors = Descriptors::of_this_process();
-        let shared = Shared { policy, clock, connections, descriptors, tasks: TaskTracker::new() };
+        let shared = Shared { in_force, clock, descriptors, tasks: TaskTracker::new() };
         let ledgers = ledgers(&home, &shared).map_err(failed(&home))?;
         let control = home.join(CONTROL_SOCKET);
         let listener = socket::listen(&control, 0o600).map_err(failed(&control))?;
@@ -125,6 +139,7 @@ impl Gateway {
             resolver: Resolver::new(env),
             destinations: Mutex::new(ledgers),
             housekeeping: tokio::sync::Mutex::new(()),
+            taking_up: tokio::sync::RwLock::new(()),
             _lock: lock,
         });
         let closing = CancellationToken::new();
@@ -145,6 +160,16 @@ impl Running {
     /// The control socket.
     pub fn control_socket(&self) -> &Path {
         &self.control
+    }
+
+    /// Puts another policy in the place of the one in force. Calls that are under way end by the one they came in
+    /// under; those that come are judged by the new one. Credentials of open destinations are resolved anew, as far
+    /// as they resolve.
+    ///
+    /// # Errors
+    /// See [`TakeUpError`]; then all is as before.
+    pub async fn take_up(&self, policy: Policy) -> Result<(), TakeUpError> {
+        self.gateway.take_up(policy).await
     }
 
     /// Takes no more calls, gives those that are under way so long to end, and stops. What has not ended by

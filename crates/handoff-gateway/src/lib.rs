@@ -15,7 +15,8 @@
 //! | whoever leaves meanwhile is charged all the same | `course` |
 //!
 //! Only [`meter`] decides about money; it is pure. Only `account` calls it, under one lock per destination, and
-//! what is decided in an order is written in that order. The operator's file is [`policy`], time is [`clock`].
+//! what is decided in an order is written in that order. The operator's file is [`policy`], a changed one is put
+//! `in_force` while calls go on, time is [`clock`].
 //! What is absent: no database, no HTTP to the control plane, no retry of a call, no parsed and re-encoded
 //! message.
 
@@ -32,12 +33,14 @@ mod descriptors;
 mod destination;
 mod door;
 mod gateway;
+mod in_force;
 mod journal;
 pub mod meter;
 pub mod policy;
 pub mod price;
 mod refusal;
 mod reply;
+mod room;
 mod scrub;
 mod socket;
 mod sse;
@@ -47,5 +50,5 @@ mod wire;
 
 pub use client::{ClientError, GatewayClient};
 pub use credential::ReadEnv;
-pub use gateway::{CONTROL_SOCKET, Gateway, GatewayOptions, Running, StartError};
-pub use policy::Policy;
+pub use gateway::{CONTROL_SOCKET, Gateway, GatewayOptions, Running, StartError, TakeUpError};
+pub use policy::{Policy, PolicyWatch};

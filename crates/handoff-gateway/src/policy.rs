@@ -22,18 +22,22 @@
 
 mod file;
 mod limits;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use handoff_protocol::Digest;
 use handoff_protocol::reference::CredentialRef;
 use http::HeaderName;
 use reqwest::Url;
 
+use crate::credential::{self, Resolver};
 use crate::price::{InvalidPrice, ModelPrice};
 use crate::wire::Wire;
 
 pub use limits::Limits;
+pub use watch::PolicyWatch;
 
 /// A checked policy.
 #[derive(Debug, Clone)]
@@ -42,6 +46,7 @@ pub struct Policy {
     prices: BTreeMap<(String, String), ModelPrice>,
     stores: BTreeMap<String, StorePolicy>,
     limits: Limits,
+    digest: Digest,
 }
 
 /// One model server that calls may go to.
@@ -62,7 +67,7 @@ pub struct Upstream {
 }
 
 /// Which credential goes to an upstream, and how.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CredentialRule {
     /// Where it is found.
     pub reference: CredentialRef,
@@ -177,6 +182,23 @@ impl Policy {
             quoted(input),
             quoted(output)
         )
+    }
+
+    /// The digest of the text that it was read from.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Every reference of its credentials.
+    pub fn references(&self) -> Vec<CredentialRef> {
+        let rules = self.upstreams().filter_map(|upstream| upstream.credential.as_ref());
+        rules.map(|rule| rule.reference.clone()).collect()
+    }
+
+    /// Those of its references that this process cannot resolve, with the environment that it has.
+    pub fn unresolved(&self) -> Vec<CredentialRef> {
+        let resolver = Resolver::new(|name| std::env::var_os(name));
+        credential::missing(&resolver, self, &self.references())
     }
 
     /// The upstream of this name.

@@ -27,6 +27,7 @@ mod report;
 pub mod restore;
 pub mod schema;
 pub mod seal;
+mod search;
 mod secret;
 mod shallow;
 mod survey;

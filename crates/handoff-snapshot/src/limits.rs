@@ -27,3 +27,9 @@ pub const FILE_BYTES: u64 = 1 << 40;
 pub const REPORT_ENTRIES: usize = 500;
 /// Raw bytes of the middle and the small chunks that the end of a conversation is cut into.
 pub const TAIL_CHUNK_BYTES: [usize; 2] = [32 << 10, 4 << 10];
+/// Bytes of a file of the workspace that is looked through for what looks like a credential.
+pub const SEARCH_FILE_BYTES: u64 = 1 << 20;
+/// Bytes that one search through a workspace looks at.
+pub const SEARCH_BYTES: u64 = 256 << 20;
+/// Bytes that the search of a final capture looks at, since a session stands still meanwhile.
+pub const SEARCH_FINAL_BYTES: u64 = 16 << 20;

@@ -20,7 +20,9 @@ impl Report {
             self.more += 1;
             return;
         }
-        let at = at.chars().take(PLACE_CHARS).collect();
+        // Names of files are shown on terminals, and may be made to speak to them.
+        let plain = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
+        let at = at.chars().take(PLACE_CHARS).map(plain).collect();
         self.entries.push(ReportEntry { what, at, why: why.into() });
     }
 
@@ -42,6 +44,13 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_cannot_speak_to_a_terminal() {
+        let mut report = Report::default();
+        report.add(ReportKind::Excluded, "a\u{1b}[2Jb\nc", "a socket");
+        assert_eq!(report.finish()[0].at, "a\u{fffd}[2Jb\u{fffd}c");
+    }
 
     #[test]
     fn a_flood_is_counted_and_not_listed() {

@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Gateway;
 use crate::control::{
-    Acknowledge, Admit, Ask, CheckReferences, Close, Lease, Limit, List, Meter, Open, Remove, Resolve, Stand,
+    Acknowledge, Admit, Ask, AskPolicy, CheckReferences, Close, Lease, Limit, List, Meter, Open, Remove,
+    Resolve, Stand,
 };
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -97,6 +98,7 @@ async fn dispatch(gateway: &Gateway, path: &str, body: &[u8]) -> Result<Response
         Acknowledge::PATH => said(&gateway.acknowledge(read(body)?)?),
         Close::PATH => said(&gateway.close(read(body)?).await?),
         Remove::PATH => said(&gateway.remove(read(body)?).await?),
+        AskPolicy::PATH => said(&gateway.policy_in_force(read(body)?)),
         List::PATH => said(&gateway.list(read(body)?)),
         other => {
             let what = format!("there is no verb at {other}");

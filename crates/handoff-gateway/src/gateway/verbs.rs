@@ -9,8 +9,8 @@ use handoff_protocol::{ErrorCode, Problem};
 use super::Gateway;
 use crate::account::AccountRefusal;
 use crate::control::{
-    Acknowledge, Admit, CheckReferences, Close, Closed, DestinationKey, Done, Lease, Limit, List, Listed,
-    ListedDestination, Meter, MeterState, Missing, Open, Remove, Resolve, Stand,
+    Acknowledge, Admit, AskPolicy, CheckReferences, Close, Closed, DestinationKey, Done, Lease, Limit, List,
+    Listed, ListedDestination, Meter, MeterState, Missing, Open, PolicyInForce, Remove, Resolve, Stand,
 };
 use crate::credential::{self, Cabinet};
 use crate::destination::{Destination, LedgerError};
@@ -27,7 +27,8 @@ impl Gateway {
         if ask.tick_ms == 0 {
             return Err(invalid("tick_ms is at least 1"));
         }
-        if let Some(unknown) = ask.upstreams.iter().find(|name| self.shared.policy.upstream(name).is_none()) {
+        let rules = self.shared.in_force.rules();
+        if let Some(unknown) = ask.upstreams.iter().find(|name| rules.policy.upstream(name).is_none()) {
             return Err(invalid(&format!("the policy has no upstream '{unknown}'")));
         }
         let _one_at_a_time = self.housekeeping.lock().await;
@@ -74,29 +75,28 @@ impl Gateway {
     }
 
     pub(super) async fn check_references(&self, ask: CheckReferences) -> Result<Missing, Problem> {
-        let (resolver, policy) = (self.resolver.clone(), Arc::clone(&self.shared.policy));
-        let missing = blocking(move || credential::missing(&resolver, &policy, &ask.references)).await?;
+        let (resolver, rules) = (self.resolver.clone(), self.shared.in_force.rules());
+        let missing =
+            blocking(move || credential::missing(&resolver, &rules.policy, &ask.references)).await?;
         Ok(Missing { missing })
     }
 
     pub(super) async fn resolve(&self, ask: Resolve) -> Result<Missing, Problem> {
         let destination = self.find(ask.destination)?;
         let (references, upstreams) = destination.needs();
-        let (resolver, policy) = (self.resolver.clone(), Arc::clone(&self.shared.policy));
-        let filled = blocking(move || Cabinet::fill(&resolver, &policy, &references, &upstreams)).await?;
-        match filled {
-            Ok(cabinet) => {
-                destination.furnish(cabinet);
-                Ok(Missing { missing: Vec::new() })
-            }
-            Err(missing) => {
-                let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
-                let what = format!("not resolved here: {}", missing.join(", "));
-                let hint = "add them to this node's stores, or move to a node that has them";
-                let problem = Problem::new(ErrorCode::CredentialUnresolved, what, hint);
-                Err(problem.of_transfer(ask.destination.transfer_id))
-            }
+        let _policy_stays = self.taking_up.read().await;
+        let (resolver, rules) = (self.resolver.clone(), self.shared.in_force.rules());
+        let (cabinet, missing) =
+            blocking(move || Cabinet::fill(&resolver, &rules.policy, &references, &upstreams)).await?;
+        if missing.is_empty() {
+            destination.furnish(cabinet);
+            return Ok(Missing { missing });
         }
+        let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
+        let what = format!("not resolved here: {}", missing.join(", "));
+        let hint = "add them to this node's stores, or move to a node that has them";
+        let problem = Problem::new(ErrorCode::CredentialUnresolved, what, hint);
+        Err(problem.of_transfer(ask.destination.transfer_id))
     }
 
     pub(super) async fn admit(&self, ask: Admit) -> Result<Done, Problem> {
@@ -172,6 +172,10 @@ impl Gateway {
         let forgotten = blocking(move || crate::journal::forget(&path)).await?;
         forgotten.map_err(|error| journal_problem(&error).of_transfer(key.transfer_id))?;
         Ok(DONE)
+    }
+
+    pub(super) fn policy_in_force(&self, _: AskPolicy) -> PolicyInForce {
+        PolicyInForce { digest: self.shared.in_force.rules().policy.digest() }
     }
 
     pub(super) fn list(&self, _: List) -> Listed {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use handoff_protocol::Digest;
 use handoff_protocol::reference::CredentialRef;
 use http::{HeaderName, header};
 use reqwest::Url;
@@ -100,7 +101,8 @@ pub(super) fn parse(text: &str) -> Result<Policy, PolicyError> {
     }
     let stores = file.stores.into_iter().map(|(name, row)| Ok((name.clone(), store(&name, row)?)));
     let stores = stores.collect::<Result<_, PolicyError>>()?;
-    Ok(Policy { upstreams, prices, stores, limits: limits(file.limits)? })
+    let digest = Digest::of(text.as_bytes());
+    Ok(Policy { upstreams, prices, stores, limits: limits(file.limits)?, digest })
 }
 
 fn rule(what: String, problem: &'static str) -> PolicyError {

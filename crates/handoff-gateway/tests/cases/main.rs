@@ -11,5 +11,6 @@ mod meter;
 mod restart;
 mod scripted;
 mod streams;
+mod take_up;
 mod upstream;
 mod world;

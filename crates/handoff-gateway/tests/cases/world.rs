@@ -157,6 +157,13 @@ impl World {
         self.running = Some(Process::start(options).await);
     }
 
+    /// Another policy is put in force while the gateway runs.
+    pub(crate) async fn take_up(&mut self, text: &str) {
+        self.policy = Policy::parse(text).expect("a policy");
+        let running = self.running.as_ref().and_then(|process| process.running.as_ref());
+        running.expect("it runs").take_up(self.policy.clone()).await.expect("taken up");
+    }
+
     /// Stops the gateway in good order.
     pub(crate) async fn stop(&mut self) {
         self.running.take().expect("it runs").stop().await;

@@ -11,6 +11,7 @@ use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::KnownChunks;
+use crate::search::Sighting;
 use crate::tree::Name;
 
 /// The memory of one session's captures. It must be kept where the captured side cannot write.
@@ -58,6 +59,9 @@ pub(crate) struct Memory {
 pub(crate) struct KnownFile {
     pub(crate) stamp: Stamp,
     pub(crate) pieces: Vec<Piece>,
+    /// What looks like a credential in it; none where it was not looked through.
+    #[serde(default)]
+    pub(crate) seen: Option<Vec<Sighting>>,
 }
 
 /// Bytes of a file that are one piece.

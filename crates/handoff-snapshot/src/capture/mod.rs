@@ -35,6 +35,7 @@ pub(crate) use self::walk::uncarried;
 use crate::media::{self, Blob};
 use crate::report::Report;
 use crate::seal::{SealError, assemble};
+use crate::search::Search;
 use crate::tree::{Tree, TreeTotals};
 
 /// Times of files are taken as final when they are so old: the coarsest filesystem counts in steps of 2 s.
@@ -302,10 +303,11 @@ fn gather_workspace(
     let excluded =
         source.exclude.iter().chain([&source.state_dir]).filter_map(|path| identity(path)).collect();
     let settled = settled_before_ns();
+    let search = || Search::of_capture(source.moment);
     let mut packer = Packer::new(&prior.tree, &prior.workspace);
-    let mut found = Walk::new(&mut packer, known, &excluded, outbox, settled).run(&root)?;
+    let mut found = Walk::new(&mut packer, known, &excluded, outbox, settled, search()).run(&root)?;
     if packer.give_up(&found.entries) {
-        found = Walk::new(&mut packer, known, &excluded, outbox, settled).run(&root)?;
+        found = Walk::new(&mut packer, known, &excluded, outbox, settled, search()).run(&root)?;
     }
     let layers = packer.finish(&mut found.entries);
     let tree = Tree { entries: found.entries };

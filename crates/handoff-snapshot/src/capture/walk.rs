@@ -20,6 +20,7 @@ use super::{CaptureError, Outbox};
 use crate::beneath;
 use crate::limits::{FILE_BYTES, PACK_BYTES, WORKSPACE_ENTRIES};
 use crate::report::Report;
+use crate::search::{Search, Sighting};
 use crate::tree::{Entry, EntryKind, MODE_BITS, Name, Segment};
 
 /// How often a file that changes while it is read is read again.
@@ -40,6 +41,7 @@ pub(crate) struct Walk<'w> {
     pub(crate) found: Found,
     bytes: u64,
     hard_links: u64,
+    search: Search,
     buffer: Vec<u8>,
 }
 
@@ -52,10 +54,17 @@ pub(crate) struct Found {
     pub(crate) report: Report,
 }
 
+/// What a file is.
+struct Content {
+    stamp: Stamp,
+    segments: Vec<Segment>,
+    seen: Option<Vec<Sighting>>,
+}
+
 /// What became of reading a file once.
 enum Read {
-    Whole(Stamp, Vec<Segment>),
-    Changed(Stamp, Vec<Segment>),
+    Whole(Content),
+    Changed(Content),
 }
 
 impl<'w> Walk<'w> {
@@ -65,9 +74,10 @@ impl<'w> Walk<'w> {
         excluded: &'w HashSet<(u64, u64)>,
         outbox: &'w Outbox,
         settled_before_ns: i64,
+        search: Search,
     ) -> Self {
-        let (found, buffer) = (Found::default(), Vec::new());
-        Self { packer, known, excluded, outbox, settled_before_ns, found, bytes: 0, hard_links: 0, buffer }
+        let (found, bytes, hard_links, buffer) = (Found::default(), 0, 0, Vec::new());
+        Self { packer, known, excluded, outbox, settled_before_ns, found, bytes, hard_links, search, buffer }
     }
 
     /// Walks everything beneath `root`.
@@ -79,6 +89,7 @@ impl<'w> Walk<'w> {
             let why = format!("{} names of hard-linked files become files of their own", self.hard_links);
             self.found.report.add(ReportKind::Degraded, "workspace", why);
         }
+        self.search.finish(&mut self.found.report);
         Ok(self.found)
     }
 
@@ -158,8 +169,8 @@ impl<'w> Walk<'w> {
             return Err(CaptureError::TooLarge { what: "a file of the workspace" });
         }
         self.hard_links += u64::from(stat.st_nlink > 1);
-        let (stamp, content) = match self.reuse(path, stat) {
-            Some(content) => (Stamp::of(stat), content),
+        let Content { stamp, segments: content, seen } = match self.reuse(path, stat) {
+            Some(content) => content,
             None => match self.read_until_settled(dir, name, path) {
                 Ok(found) => found,
                 Err(CaptureError::Io { source, .. }) => return self.unreadable(path, source),
@@ -169,11 +180,12 @@ impl<'w> Walk<'w> {
         let bytes = content.iter().map(|segment| segment.length).sum::<u64>();
         self.check_room(bytes)?;
         self.bytes += bytes;
+        self.search.tell(&mut self.found.report, &shown(path), seen.as_deref());
         if stamp.is_older_than(self.settled_before_ns) {
             let piece =
                 |segment: &Segment| Piece { at: segment.at, length: segment.length, digest: segment.digest };
             let pieces = content.iter().map(piece).collect();
-            self.found.files.insert(path.to_vec(), KnownFile { stamp, pieces });
+            self.found.files.insert(path.to_vec(), KnownFile { stamp, pieces, seen });
         }
         let entry = self.plain(path, EntryKind::File, stat);
         self.found.entries.push(Entry { size: stamp.size, mtime_ns: stamp.mtime_ns, content, ..entry });
@@ -188,14 +200,15 @@ impl<'w> Walk<'w> {
     }
 
     /// The content as it is remembered, if the file has not changed and all of its pieces are stored.
-    fn reuse(&self, path: &[u8], stat: &Stat) -> Option<Vec<Segment>> {
+    fn reuse(&self, path: &[u8], stat: &Stat) -> Option<Content> {
         let known = self.known.get(path).filter(|known| known.stamp == Stamp::of(stat))?;
         let segment = |piece: &Piece| {
             let place = self.packer.find(piece.digest)?;
             let Piece { at, length, digest } = *piece;
             Some(Segment { at, length, digest, pack: place.slot, offset: place.offset })
         };
-        known.pieces.iter().map(segment).collect()
+        let segments = known.pieces.iter().map(segment).collect::<Option<_>>()?;
+        Some(Content { stamp: known.stamp, segments, seen: known.seen.clone() })
     }
 
     fn read_until_settled(
@@ -203,18 +216,18 @@ impl<'w> Walk<'w> {
         dir: &OwnedFd,
         name: &[u8],
         path: &[u8],
-    ) -> Result<(Stamp, Vec<Segment>), CaptureError> {
+    ) -> Result<Content, CaptureError> {
         for _ in 1..READ_AGAIN {
-            if let Read::Whole(stamp, content) = self.read(dir, name, path)? {
-                return Ok((stamp, content));
+            if let Read::Whole(content) = self.read(dir, name, path)? {
+                return Ok(content);
             }
         }
         match self.read(dir, name, path)? {
-            Read::Whole(stamp, content) => Ok((stamp, content)),
-            Read::Changed(stamp, content) => {
+            Read::Whole(content) => Ok(content),
+            Read::Changed(content) => {
                 let why = "it changed while it was read; what is carried may mix two versions";
                 self.found.report.add(ReportKind::Degraded, &shown(path), why);
-                Ok((stamp, content))
+                Ok(content)
             }
         }
     }
@@ -225,6 +238,8 @@ impl<'w> Walk<'w> {
         let stat = |file: &File| rustix::fs::fstat(file).map_err(|errno| at_path(errno.into()));
         let before = stat(&file)?;
         let mut stamp = Stamp::of(&before);
+        // What is larger or has holes is data.
+        let mut seen = Some(Vec::new());
         let mut content = Vec::new();
         let stretches = stretches(&file, &before).map_err(at_path)?;
         // Before anything is read: a sparse file can claim far more than it may ever carry.
@@ -234,17 +249,21 @@ impl<'w> Walk<'w> {
                 let length = (end - at).min(PACK_BYTES as u64);
                 self.buffer.resize(length as usize, 0);
                 let read = read_at(&file, &mut self.buffer, at).map_err(at_path)?;
+                if read > 0 && (at, read as u64) == (0, stamp.size) {
+                    seen = self.search.look(&self.buffer[..read]);
+                }
                 if read > 0 {
                     content.push(self.pack(at, read)?);
                 }
                 if (read as u64) < length {
                     stamp.size = at + read as u64;
-                    return Ok(Read::Changed(stamp, content));
+                    return Ok(Read::Changed(Content { stamp, segments: content, seen }));
                 }
             }
         }
         let same = Stamp::of(&stat(&file)?) == stamp;
-        Ok(if same { Read::Whole(stamp, content) } else { Read::Changed(stamp, content) })
+        let content = Content { stamp, segments: content, seen };
+        Ok(if same { Read::Whole(content) } else { Read::Changed(content) })
     }
 
     fn pack(&mut self, at: u64, length: usize) -> Result<Segment, CaptureError> {

@@ -1,15 +1,17 @@
 //! Bytes come out as they went in, or are refused where they went in.
 
 use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use handoff_protocol::document::{ReportKind, SnapshotInput, TurnState};
+use handoff_protocol::document::{ReportEntry, ReportKind, SnapshotInput, TurnState};
 use handoff_protocol::manifest::Part;
 use handoff_protocol::port::BlobStore as _;
 use handoff_protocol::session_dir;
 use handoff_protocol::{Digest, ErrorCode, TransferId};
-use handoff_snapshot::{SealContext, SealError, parse_input, seal};
+use handoff_snapshot::{CaptureIndex, CaptureSource, Moment, SealContext, SealError, parse_input, seal};
 use proptest::prelude::*;
 
 use crate::world::{World, user};
@@ -220,6 +222,77 @@ async fn credentials_in_a_conversation_are_reported_by_place() {
     let [entry] = &sealed.session.report[..] else { panic!("{:?}", sealed.session.report) };
     assert_eq!(entry.at, "message_history[1]");
     assert!(!entry.why.contains(&value));
+}
+
+/// H-35
+#[tokio::test]
+async fn credentials_in_a_workspace_are_reported_by_file_and_line_and_travel() {
+    let world = World::new();
+    let code = ["ghp_", "a1B2c3D4e5F6g7H8i9J0k1"].concat();
+    let model = ["sk-", "proj-a1B2c3D4e5F6g7H8i9J0k1"].concat();
+    let cloud = ["AKIA", "0123456789ABCDEF"].concat();
+    world.messages(&[&user("a"), &user(&code)]);
+    fs::create_dir(world.workspace("deploy")).expect("made");
+    let env = format!("# keys\nAWS={cloud}\nGITHUB={code}\n\nMODEL=\"{model}\"\n");
+    fs::write(world.workspace("deploy/.env"), &env).expect("made");
+    fs::write(world.workspace("image"), format!("\0\0{code}")).expect("made");
+    fs::write(world.workspace("large"), format!("{}{code}", "x\n".repeat(1 << 19))).expect("made");
+    let survey = handoff_snapshot::survey(&world.path("state"), Some(&world.path("workspace"))).await;
+    let survey = survey.expect("readable");
+    let places = |entries: &[ReportEntry]| {
+        let place = |entry: &ReportEntry| {
+            (entry.at.clone(), entry.why.split(';').next().unwrap_or_default().to_owned())
+        };
+        entries.iter().map(place).collect::<Vec<_>>()
+    };
+    let expected = [
+        ("messages[1]", "holds what looks like a code host's token"),
+        ("deploy/.env", "line 2 holds what looks like a cloud provider's key"),
+        ("deploy/.env", "line 3 holds what looks like a code host's token"),
+        ("deploy/.env", "line 5 holds what looks like a provider's API key"),
+    ]
+    .map(|(at, why)| (at.to_owned(), why.to_owned()));
+    assert_eq!(places(&survey.secrets), expected);
+    let (captured, _) = world.travel().await;
+    assert_eq!(places(&captured.report), expected);
+    // What has not changed is not read again, and told again.
+    let source = world.source(Moment::Draft);
+    let saved = world.path("index");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let remembered = loop {
+        let again = handoff_snapshot::capture(source.clone(), &world.blobs, Some(captured.digest)).await;
+        assert_eq!(places(&again.expect("captured").report), expected);
+        source.index.save(&saved).expect("written");
+        let text = fs::read_to_string(&saved).expect("there");
+        if text.contains("cloud_key") {
+            break text;
+        }
+        assert!(Instant::now() < deadline, "times of files never settle");
+    };
+    // From what is remembered, and from nothing else.
+    fs::write(&saved, remembered.replace("cloud_key", "chat_token")).expect("written");
+    let source = CaptureSource { index: Arc::new(CaptureIndex::load(&saved)), ..source };
+    let again = handoff_snapshot::capture(source, &world.blobs, Some(captured.digest)).await;
+    let again = places(&again.expect("captured").report);
+    assert_eq!(again[1].1, "line 2 holds what looks like a chat service's token");
+    let all =
+        format!("{survey:?} {captured:?} {remembered} {}", serde_json::to_string(&survey).expect("prints"));
+    for value in [&code, &model, &cloud] {
+        assert!(!all.contains(value.as_str()), "a value in a report");
+    }
+}
+
+/// H-28
+#[tokio::test]
+async fn a_token_in_a_workspace_is_reported_and_left_as_it_is() {
+    let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
+    let claims = format!(r#"{{"sub":"{}"}}"#, TransferId::from_u128(7));
+    let token = format!("{}.{}.{}", part(r#"{"alg":"HS256"}"#), part(&claims), part("0123456789abcdef0123"));
+    let world = World::new();
+    fs::write(world.workspace("note"), &token).expect("made");
+    let (captured, _) = world.travel().await;
+    let [entry] = &captured.report[..] else { panic!("{:?}", captured.report) };
+    assert_eq!(entry.why, "line 1 holds what looks like a transfer token; it travels as it is");
 }
 
 /// H-28

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use handoff_gateway::Policy as GatewayPolicy;
+use handoff_gateway::control::{AskPolicy, CheckReferences};
+use handoff_gateway::{CONTROL_SOCKET, ClientError, GatewayClient, Policy as GatewayPolicy};
 use handoff_protocol::error::Exit;
 use handoff_sandbox::{Driver as _, Native};
 use serde::Serialize;
@@ -155,7 +156,7 @@ async fn upstreams(home: &Home) -> Vec<Check> {
         Ok(policy) => policy,
         Err(error) => return vec![check("model upstreams", Verdict::Broken, error.to_string())],
     };
-    let mut checks = Vec::new();
+    let mut checks = gateway(home, &policy).await;
     for upstream in policy.upstreams() {
         let url = &upstream.base_url;
         let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(443));
@@ -168,5 +169,37 @@ async fn upstreams(home: &Home) -> Vec<Check> {
         };
         checks.push(check(format!("upstream {}", upstream.name), verdict, detail));
     }
+    checks
+}
+
+/// What a running gateway makes of the policy; where none runs, what this process would. Only a gateway knows its
+/// own environment.
+async fn gateway(home: &Home, policy: &GatewayPolicy) -> Vec<Check> {
+    let client = GatewayClient::new(home.gateway().join(CONTROL_SOCKET));
+    let mut checks = Vec::new();
+    let missing = match client.ask(&AskPolicy {}).await {
+        Ok(in_force) => {
+            checks.push(if in_force.digest == policy.digest() {
+                check("gateway", Verdict::Ok, "runs by this policy")
+            } else {
+                let detail = "runs by an older policy; `handoff logs gateway` says why if it stays so";
+                check("gateway", Verdict::Broken, detail)
+            });
+            let asked = client.ask(&CheckReferences { references: policy.references() }).await;
+            asked.map(|reply| reply.missing).unwrap_or_default()
+        }
+        Err(error) => {
+            let detail = match error {
+                ClientError::Unreachable { .. } => "not running; it starts when it is needed".to_owned(),
+                ClientError::Refused(_) | ClientError::Unreadable(_) => error.to_string(),
+            };
+            checks.push(check("gateway", Verdict::Note, detail));
+            policy.unresolved()
+        }
+    };
+    checks.extend(missing.iter().map(|reference| {
+        let detail = "does not resolve: calls that need it are refused";
+        check(format!("credential {reference}"), Verdict::Broken, detail)
+    }));
     checks
 }

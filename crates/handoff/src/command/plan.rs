@@ -16,6 +16,9 @@ use crate::command::relocate::{MoveJournal, bytes, lies_below, new_id};
 use crate::config::{Home, Settings};
 use crate::output::Output;
 
+/// Lines about what looks like a credential, at the most.
+const SECRETS_SHOWN: usize = 12;
+
 /// What a move would do.
 pub struct Plan {
     source: Record,
@@ -175,7 +178,20 @@ impl Plan {
         Ok(())
     }
 
-    /// One line about the session, four about the move.
+    /// What looks like a credential and travels, a line each.
+    pub fn secrets(&self) -> Vec<String> {
+        let secrets = &self.survey.secrets;
+        let shown = secrets.iter().take(SECRETS_SHOWN);
+        let mut lines: Vec<String> =
+            shown.map(|entry| format!("  takes along   {}: {}", entry.at, entry.why)).collect();
+        if secrets.len() > SECRETS_SHOWN {
+            let more = secrets.len() - SECRETS_SHOWN;
+            lines.push(format!("  takes along   {more} more of these; `handoff plan --json` lists them"));
+        }
+        lines
+    }
+
+    /// One line about the session, four about the move, and one for each thing that looks like a credential.
     pub fn show(&self, output: Output, blocked: Option<&Problem>) {
         let (source, survey) = (&self.source, &self.survey);
         output.line(format_args!(
@@ -191,6 +207,9 @@ impl Plan {
             survey.files,
             bytes(survey.file_bytes)
         ));
+        for line in self.secrets() {
+            output.line(line);
+        }
         output.line(
             "  is rebuilt    the sandbox, its tools and its model connection, under the destination's keys",
         );
@@ -224,7 +243,7 @@ impl Plan {
         if self.survey.excluded.len() > 3 {
             parts.push(format!("{} more", self.survey.excluded.len() - 3));
         }
-        parts.push("credentials (only references travel)".to_owned());
+        parts.push("the environment and its model keys".to_owned());
         parts.push("running processes".to_owned());
         parts.join(", ")
     }

@@ -6,6 +6,8 @@ mod environment;
 mod hops;
 mod kills;
 mod large;
+mod policy;
 mod processes;
 mod refused;
+mod told;
 mod world;

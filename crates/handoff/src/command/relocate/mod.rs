@@ -45,7 +45,9 @@ pub async fn run(home: &Home, arguments: Move, output: Output) -> Result<()> {
     }
     let client = serving::ensure(home).await?;
     let plan = plan::make(home, &arguments.source).await?;
-    if !output.is_json() {
+    if output.is_json() {
+        plan.secrets().into_iter().for_each(|line| output.progress(line));
+    } else {
         plan.show(output, None);
     }
     plan.check_model(home)?;
