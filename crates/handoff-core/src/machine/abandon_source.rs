@@ -11,7 +11,7 @@ use super::{Case, Decision};
 
 pub(super) fn decide(case: &Case<'_>, session: SessionId) -> Result<Decision, Refusal> {
     let session = case.session(session)?;
-    let busy = |why| Refusal::SessionBusy { session: session.id, why };
+    let busy = |why| Refusal::busy(session, why);
     if session.pending.is_some() {
         return Err(busy("it has a pending transfer: terminate it first"));
     }

@@ -35,7 +35,7 @@ fn new(case: &Case<'_>, stage: &Stage) -> Result<Decision, Refusal> {
 }
 
 fn known(case: &Case<'_>, stage: &Stage, session: &Session) -> Result<Decision, Refusal> {
-    let busy = |why| Refusal::SessionBusy { session: session.id, why };
+    let busy = |why| Refusal::busy(session, why);
     let named =
         stage.expected_epoch.ok_or(Refusal::EpochMissing { session: session.id, present: session.epoch })?;
     super::check_epoch(case, session, named)?;
@@ -85,7 +85,7 @@ fn resume_mark(
             let own_final = accepted.standing == Standing::Final && accepted.epoch == session.epoch;
             if !own_final && case.keeps(Rule::ResumeNeedsFinal) {
                 let why = "its source may still be working: have it stop, or abandon it";
-                return Err(Refusal::SessionBusy { session: session.id, why });
+                return Err(Refusal::busy(session, why));
             }
             Ok(mark)
         }

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use handoff_agent::registry::{Record, find_sources};
 use handoff_gateway::Policy as GatewayPolicy;
 use handoff_protocol::session_dir::Standing;
-use handoff_protocol::{ErrorCode, NanoUsd, Problem, SessionId, Tier, TierName};
+use handoff_protocol::{ErrorCode, NanoUsd, Problem, SessionId, Tier, TierName, TransferId};
 use handoff_snapshot::{Survey, survey};
 use serde::Serialize;
 
@@ -15,6 +15,7 @@ use crate::cli::{Plan as Arguments, Source};
 use crate::command::relocate::{MoveJournal, bytes, lies_below, new_id};
 use crate::config::{Home, Settings};
 use crate::output::Output;
+use crate::refusal::refuse;
 
 /// What a move would do.
 pub struct Plan {
@@ -59,18 +60,23 @@ pub async fn make(home: &Home, wanted: &Source) -> Result<Plan> {
     let (session_id, epoch) = match &standing(&source)? {
         Standing::Holder { session_id, epoch } => (*session_id, session_id.map(|_| *epoch)),
         Standing::Frozen { transfer_id, .. } => {
-            bail!(
-                "that session stands still for {transfer_id}: finish that move with `handoff move --resume`"
-            )
+            let message = format!("the session of '{}' stands still for {transfer_id}", source.name);
+            return Err(busy(*transfer_id, message, "finish that move with `handoff move --resume`"));
         }
         Standing::Retired { transfer_id, .. } => {
-            bail!("that session was moved by {transfer_id}; it runs there")
+            let message = format!("the session of '{}' was moved by {transfer_id}", source.name);
+            let hint = format!("see where it is with `handoff status {transfer_id}`");
+            return Err(busy(*transfer_id, message, &hint));
         }
     };
     let tier = tier(home, &wanted.tier)?;
     let survey = survey(&source.session_dir, Some(&source.workspace)).await?;
     let session_id = session_id.unwrap_or_else(|| SessionId::from(uuid::Uuid::now_v7()));
     Ok(Plan { source, session_id, epoch, survey, tier, budget: wanted.budget })
+}
+
+fn busy(transfer: TransferId, message: String, hint: &str) -> anyhow::Error {
+    Problem::new(ErrorCode::SessionBusy, message, hint).of_transfer(transfer).into()
 }
 
 /// A tier of this machine's settings.
@@ -115,12 +121,21 @@ fn choose(home: &Home, wanted: &Source) -> Result<Record> {
         });
     }
     match running.len() {
-        0 if !all.is_empty() => bail!("no such agent is running here; there are {all}"),
+        0 if !all.is_empty() => {
+            let named = wanted.agent.as_deref().unwrap_or_default();
+            let message = format!("no agent '{named}' is running here");
+            Err(refuse(ErrorCode::NotFound, message, format_args!("name one that is: {all}")))
+        }
         0 => {
-            bail!("no agent is running here; start one with `handoff agent`, or see `handoff demo`")
+            let hint = "start one with `handoff agent`, or see `handoff demo`";
+            let message = format!("no agent is running for {}", home.path().display());
+            Err(refuse(ErrorCode::NotFound, message, hint))
         }
         1 => Ok(running.remove(0)),
-        _ => bail!("several agents are running: name one of {}", names(&running)),
+        _ => {
+            let hint = format!("name one of {}", names(&running));
+            Err(refuse(ErrorCode::InvalidArgument, "several agents are running here", hint))
+        }
     }
 }
 

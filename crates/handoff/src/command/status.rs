@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use handoff_protocol::listing::{TransferQuery, ViewQuery};
+use handoff_protocol::node::ObservedState;
 use handoff_protocol::request::TransferView;
 use serde::Serialize;
 
@@ -24,7 +25,9 @@ pub async fn run(home: &Home, arguments: Arguments, output: Output) -> Result<()
         show(&view, output);
         return Ok(());
     }
-    let transfers = if serving::answers(home).await || home.database().exists() {
+    // Where it cannot be looked, nothing is claimed.
+    home.prepare()?;
+    let transfers = if serving::answers(home).await || home.database().try_exists()? {
         serving::ensure(home).await?.transfers(&TransferQuery::default()).await?.transfers
     } else {
         Vec::new()
@@ -48,6 +51,19 @@ pub fn show(view: &TransferView, output: Output) {
         output.line(format_args!("  {seq:>3}  {at}  {kind:<20} {}  {}", event.actor, detail.join(" ")));
     }
     output.document(view);
+}
+
+/// What a node reported of a destination.
+pub fn observed(state: ObservedState) -> &'static str {
+    match state {
+        ObservedState::Warm => "warm",
+        ObservedState::Prepared => "prepared",
+        ObservedState::Running => "running",
+        ObservedState::Frozen => "frozen",
+        ObservedState::Resting => "resting",
+        ObservedState::Absent => "absent",
+        ObservedState::Failed => "failed",
+    }
 }
 
 /// One transfer in one line.

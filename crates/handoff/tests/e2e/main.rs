@@ -7,4 +7,5 @@ mod kills;
 mod large;
 mod processes;
 mod refused;
+mod words;
 mod world;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use handoff_gateway::Policy as GatewayPolicy;
 use handoff_protocol::money::PicoUsd;
-use handoff_protocol::{Tier, Timestamp, TransferId};
+use handoff_protocol::{ErrorCode, Tier, Timestamp, TransferId};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
@@ -19,6 +19,7 @@ use crate::command::serve;
 use crate::config::{Home, NodeSettings, PolicySettings, Settings};
 use crate::output::Output;
 use crate::process::{self, Needs};
+use crate::refusal::{OrRefuse as _, refuse};
 
 /// How long anything of the demo may take to start.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -52,7 +53,8 @@ impl DemoStage {
         let scripted = arguments.model.model_url.is_none();
         let model = if scripted { Some(start_model(&home, &root, arguments.keep).await?) } else { None };
         let policy = policy(&arguments.model, &root)?;
-        GatewayPolicy::parse(&policy).context("the gateway's policy for this model is not complete")?;
+        let (code, what) = (ErrorCode::InvalidArgument, "the named model cannot be used");
+        GatewayPolicy::parse(&policy).or_refuse(code, what, "check --model-url and the prices")?;
         std::fs::write(home.gateway_policy(), policy)?;
         let agent = start_agent(&home, &root, &arguments.model)?;
         let agent_pid = agent.id().context("the agent ended at once")?;
@@ -105,7 +107,13 @@ impl DemoStage {
                 bail!("the agent ended: {status}; see {}", self.root.join("agent.log").display());
             }
             if Instant::now() > deadline {
-                bail!("the agent did not take {steps} steps within {} s", START_WITHIN.as_secs());
+                let message =
+                    format!("the agent did not take {steps} steps within {} s", START_WITHIN.as_secs());
+                let log = self.root.join("agent.log");
+                let text = std::fs::read_to_string(&log).unwrap_or_default();
+                let last = text.lines().rev().find(|line| line.contains("in vain")).unwrap_or_default();
+                let hint = format!("see {}: {}", log.display(), last.trim());
+                return Err(refuse(ErrorCode::MoveBlocked, message, hint.trim_end_matches([':', ' '])));
             }
             sleep(Duration::from_millis(20)).await;
         }
@@ -204,9 +212,10 @@ fn policy(choice: &ModelChoice, root: &Path) -> Result<String> {
         return Ok(GatewayPolicy::scripted_text(base, "scripted", &input.to_string(), &output.to_string()));
     };
     let prices = choice.price_input.as_ref().zip(choice.price_output.as_ref());
-    let (input, output) =
-        prices.context("a model that is not scripted needs --price-input and --price-output")?;
-    let model = choice.model.as_deref().context("name the model with --model")?;
+    let missing = "a model that is not scripted needs a name and its prices";
+    let hint = "give --model, --price-input and --price-output, per million tokens in US dollars";
+    let (input, output) = prices.or_refuse(ErrorCode::InvalidArgument, missing, hint)?;
+    let model = choice.model.as_deref().or_refuse(ErrorCode::InvalidArgument, missing, hint)?;
     let mut text = toml::Table::new();
     let mut upstream = toml::Table::new();
     upstream.insert("name".into(), "model".into());

@@ -9,8 +9,8 @@ mod rest;
 mod undo;
 
 use anyhow::{Context as _, Result, bail};
-use handoff_protocol::SessionId;
 use handoff_protocol::request::TransferView;
+use handoff_protocol::{ErrorCode, Problem, SessionId};
 use serde::Serialize;
 
 pub use self::journal::{MoveJournal, lies_below};
@@ -41,7 +41,10 @@ pub async fn run(home: &Home, arguments: Move, output: Output) -> Result<()> {
         return resume(home, output).await;
     }
     if let Some(open) = MoveJournal::open(home)? {
-        bail!("the move of '{}' was interrupted: finish it with `handoff move --resume` first", open.source);
+        let message = format!("the move of '{}' was interrupted", open.source);
+        let problem =
+            Problem::new(ErrorCode::SessionBusy, message, "finish it first: `handoff move --resume`");
+        return Err(Problem { transfer_id: open.transfer_id, ..problem }.into());
     }
     let client = serving::ensure(home).await?;
     let plan = plan::make(home, &arguments.source).await?;
