@@ -157,6 +157,7 @@ impl Plan {
             node: wanted.node,
             activations: 0,
             frozen: false,
+            frozen_at_ms: None,
             nonce: None,
             ended: None,
         }
@@ -212,8 +213,10 @@ impl Plan {
         output.line(format_args!("  stays behind  {}", self.stays_behind()));
         let (hour, hours) = self.price();
         output.line(format_args!(
-            "  costs         ${hour} per hour on {}, so ${} last {hours} h of compute; model calls come on top",
-            self.tier.name, self.budget
+            "  costs         ${hour} per hour on {}, so ${} last {} of compute; model calls come on top",
+            self.tier.name,
+            self.budget,
+            lasts(self.budget, hour)
         ));
         output.document(&Document {
             schema: "handoff.plan.v1",
@@ -248,5 +251,32 @@ impl Plan {
         let hour = self.tier.run_cost(3_600_000);
         let hours = self.budget.nano().checked_div(hour.nano()).unwrap_or(0);
         (hour, hours.unsigned_abs())
+    }
+}
+
+/// How long an amount lasts at so much an hour, in the unit that shows it.
+fn lasts(amount: NanoUsd, hour: NanoUsd) -> String {
+    let seconds = (i128::from(amount.nano()) * 3_600).checked_div(i128::from(hour.nano()));
+    match seconds {
+        None => "any time".to_owned(),
+        Some(seconds @ ..120) => format!("{seconds} s"),
+        Some(seconds @ ..7_200) => format!("{} min", seconds / 60),
+        Some(seconds) => format!("{} h", seconds / 3_600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_lasts_in_the_unit_that_shows_it() {
+        let last = |amount: &str, hour: &str| {
+            lasts(amount.parse().expect("an amount"), hour.parse().expect("an amount"))
+        };
+        assert_eq!(last("0.03", "7.20"), "15 s");
+        assert_eq!(last("0.10", "0.20"), "30 min");
+        assert_eq!(last("5", "0.10"), "50 h");
+        assert_eq!(last("5", "0"), "any time");
     }
 }

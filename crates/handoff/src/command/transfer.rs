@@ -14,7 +14,7 @@ use handoff_protocol::{ErrorCode, Problem, Status, TransferId};
 use serde::Serialize;
 
 use crate::cli::Transfer;
-use crate::command::status;
+use crate::command::{events, status};
 use crate::config::Home;
 use crate::output::Output;
 use crate::refusal::{OrRefuse as _, problem, refuse};
@@ -55,7 +55,7 @@ async fn with_the_way_on(client: &Client, error: anyhow::Error) -> anyhow::Error
 async fn give(client: &Client, transfer: Transfer, output: Output) -> Result<()> {
     let view = match transfer {
         Transfer::Snapshot { .. } => return snapshot(client, transfer, output).await,
-        Transfer::Events { transfer, after } => return events(client, transfer, after, output).await,
+        Transfer::Events { transfer, after } => return log(client, transfer, after, output).await,
         Transfer::Provision { transfer, token_file, tier, budget, carve, node, request } => {
             let token = token_file.as_deref().map(read_token).transpose()?;
             let (request_id, budget_usd, node_id) = (request.request_id, budget, node);
@@ -171,7 +171,7 @@ fn read_input(path: &Path) -> Result<SnapshotInput> {
     handoff_snapshot::parse_input(&bytes).with_context(|| format!("the input {at}"))
 }
 
-async fn events(client: &Client, transfer: TransferId, after: u64, output: Output) -> Result<()> {
+async fn log(client: &Client, transfer: TransferId, after: u64, output: Output) -> Result<()> {
     let mut after = Some(after);
     let mut all = Vec::new();
     while after.is_some() {
@@ -180,15 +180,7 @@ async fn events(client: &Client, transfer: TransferId, after: u64, output: Outpu
         all.extend(page.events);
     }
     for event in &all {
-        let detail: Vec<String> = event.detail.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        output.line(format_args!(
-            "{:>3}  {}  {:<20} {}  {}",
-            event.seq,
-            event.at,
-            event.kind.as_str(),
-            event.actor,
-            detail.join(" ")
-        ));
+        output.line(events::line(event));
     }
     output.titled("handoff.transfer-events.v1", &Log { transfer, events: all });
     Ok(())

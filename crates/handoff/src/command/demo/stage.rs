@@ -24,6 +24,9 @@ use crate::refusal::{OrRefuse as _, refuse};
 /// How long anything of the demo may take to start.
 const START_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long a control plane that is kept stays with nothing to do: a year.
+const KEPT_MS: u64 = 365 * 24 * 3_600_000;
+
 /// The unit of compute that is reserved and charged.
 pub(super) const TICK_MS: u64 = 1_000;
 /// What a million tokens of the scripted model's input and of its output cost, in US dollars.
@@ -49,7 +52,7 @@ impl DemoStage {
         let root = directory.path().canonicalize()?;
         let home = Home::find(Some(root.join("home")))?;
         home.prepare()?;
-        std::fs::write(home.settings(), toml::to_string(&settings())?)?;
+        std::fs::write(home.settings(), toml::to_string(&settings(arguments.keep))?)?;
         let scripted = arguments.model.model_url.is_none();
         let model = if scripted { Some(start_model(&home, &root, arguments.keep).await?) } else { None };
         let policy = policy(&arguments.model, &root)?;
@@ -78,6 +81,16 @@ impl DemoStage {
 
     pub(super) fn source_pid(&self) -> u32 {
         self.agent_pid
+    }
+
+    /// The scripted model's process, while it runs.
+    pub(super) fn model_pid(&self) -> Option<u32> {
+        self.model.as_ref().and_then(Child::id)
+    }
+
+    /// Where everything is.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     pub(super) fn request_log(&self) -> PathBuf {
@@ -160,7 +173,7 @@ impl DemoStage {
 }
 
 /// Short times, so that the whole life of a transfer fits into seconds, and a tier whose seconds are dear.
-fn settings() -> Settings {
+fn settings(keep: bool) -> Settings {
     let policy = PolicySettings {
         grace_ms: Some(2_000),
         tick_ms: Some(TICK_MS),
@@ -170,7 +183,9 @@ fn settings() -> Settings {
         ..PolicySettings::default()
     };
     let node = NodeSettings { allow_degraded: true, checkpoint_every_ms: Some(5_000) };
-    Settings { policy, node, ..Settings::default() }
+    // What is kept stays until it is ended.
+    let idle_exit_ms = keep.then_some(KEPT_MS);
+    Settings { policy, node, idle_exit_ms, ..Settings::default() }
 }
 
 /// A tier whose seconds are dear.

@@ -18,7 +18,7 @@ pub use self::link::SourceLink;
 pub use self::moving::{Moved, Moving, bytes, new_id};
 use self::rest::{Rest, Truth};
 use crate::cli::Move;
-use crate::command::plan;
+use crate::command::{plan, status};
 use crate::config::Home;
 use crate::output::Output;
 use crate::serving;
@@ -71,7 +71,7 @@ fn done(moving: &Moving, moved: &Moved, output: Output) -> Result<()> {
     let node = view.destination.as_ref().map(|place| place.node_id.to_string()).unwrap_or_default();
     output.line(format_args!("running on {node}; this copy is retired"));
     let budget = view.budget.context("an active transfer has a budget")?;
-    output.line(format_args!("spent ${} of ${}", budget.spent_usd, budget.allocated_usd));
+    output.line(status::money(&budget));
     output.line("next:");
     output.line(format_args!("  handoff status {}", view.transfer));
     output.line(format_args!("  handoff logs {}", view.transfer));

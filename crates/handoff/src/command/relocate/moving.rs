@@ -16,7 +16,7 @@ use handoff_protocol::session_dir::{Boundary, Standing};
 use handoff_protocol::{Digest, ErrorCode, IncarnationId, Status, TransferId};
 use handoff_snapshot::{CaptureIndex, CaptureSource, Captured, Moment};
 
-use super::journal::{MoveEnd, MoveJournal};
+use super::journal::{MoveEnd, MoveJournal, unix_ms};
 use super::link::SourceLink;
 use crate::command::transfer;
 use crate::config::Home;
@@ -274,6 +274,7 @@ impl Moving {
         let (code, hint) = (ErrorCode::MoveBlocked, "start its agent again, then `handoff move --resume`");
         let link = self.link.as_mut().or_refuse(code, "the source is not running", hint)?;
         self.journal.frozen = true;
+        self.journal.frozen_at_ms.get_or_insert_with(unix_ms);
         self.journal.save(&self.home)?;
         let boundary = link.freeze(freeze, STOP_WITHIN).await?;
         self.journal.nonce.get_or_insert_with(new_id);
@@ -335,7 +336,8 @@ impl Moving {
         if view.status != Status::Active {
             bail!("the transfer is {}, not active", view.status);
         }
-        let pause = paused.elapsed();
+        // Of a move that was resumed the pause began before this process did.
+        let pause = self.journal.paused().unwrap_or_else(|| paused.elapsed());
         self.say(format_args!("active       paused {:.1} s", pause.as_secs_f64()));
         self.retire().await?;
         Ok(Moved { view, pause: Some(pause) })
