@@ -211,7 +211,10 @@ impl Driver {
                     tracing::debug!(tokens = ?answered.tokens, "the model answered");
                     Event::ModelAnswered { ticket, message: answered.message, calls: answered.calls }
                 }
-                Err(failure) => Event::ModelFailed { ticket, failure },
+                Err(failure) => {
+                    tracing::warn!(%failure, "the model was asked in vain");
+                    Event::ModelFailed { ticket, failure }
+                }
             };
             // Without a driver there is nobody to report to.
             let _ = report.send(event);

@@ -24,6 +24,16 @@ pub enum Failure {
     },
 }
 
+/// Characters of a failure that are said.
+const SAID: usize = 300;
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Transient { why, .. } | Self::OutOfBudget { why } | Self::Permanent { why }) = self;
+        why.chars().take(SAID).try_for_each(|part| write!(f, "{part}"))
+    }
+}
+
 /// The first wait after a transient failure, in milliseconds; it doubles.
 const FIRST_MS: u64 = 250;
 /// The longest wait after a transient failure.

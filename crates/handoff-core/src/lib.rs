@@ -17,6 +17,7 @@ pub mod desired;
 pub mod fact;
 pub mod grid;
 pub mod lease;
+mod least;
 pub mod ledger;
 pub mod machine;
 pub mod placement;
@@ -29,6 +30,7 @@ pub mod transfer;
 
 pub use command::{Actor, Command, Role};
 pub use fact::Fact;
+pub use least::Least;
 pub use machine::{Decision, decide};
 pub use policy::{Policy, Rule, Rules};
 pub use refusal::Refusal;

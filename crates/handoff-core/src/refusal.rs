@@ -5,7 +5,8 @@ use handoff_protocol::{
 };
 
 use crate::grid::CommandKind;
-use crate::state::Epoch;
+use crate::least::Least;
+use crate::state::{Epoch, Session};
 
 /// A refusal changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,10 +40,12 @@ pub enum Refusal {
         command: CommandKind,
     },
     /// Something stands in the way.
-    #[error("session {session}: {why}")]
+    #[error("session {session}: {why}{}", .transfer.map_or(String::new(), |transfer| format!(" ({transfer})")))]
     SessionBusy {
         /// Which session.
         session: SessionId,
+        /// Its pending transfer, else its live one.
+        transfer: Option<TransferId>,
         /// What stands in the way.
         why: &'static str,
     },
@@ -170,15 +173,17 @@ pub enum Refusal {
         transfer: TransferId,
     },
     /// The budget is too small.
-    #[error("{budget} USD do not cover {least} USD: the wind-down and one tick, or what is spent and leased")]
+    #[error("{} is {budget} USD; {} is {least} USD", of.there_is(), of.is_needed())]
     BudgetTooSmall {
-        /// What was named.
+        /// What there is.
         budget: NanoUsd,
         /// What is needed.
         least: NanoUsd,
+        /// What for.
+        of: Least,
     },
     /// A budget is raised, never lowered.
-    #[error("the budget is {present} USD; a raise names a higher amount in all")]
+    #[error("the budget is {present} USD, and is never lowered")]
     NotARaise {
         /// What it is.
         present: NanoUsd,
@@ -253,6 +258,50 @@ fn words(statuses: &[Status]) -> String {
 }
 
 impl Refusal {
+    /// Something stands in this session's way: its pending transfer, else its live one.
+    pub(crate) fn busy(session: &Session, why: &'static str) -> Self {
+        Self::SessionBusy { session: session.id, transfer: session.pending.or(session.live), why }
+    }
+
+    /// The transfer it is about, where it is about one.
+    const fn transfer(&self) -> Option<TransferId> {
+        match self {
+            Self::NoTransfer { transfer }
+            | Self::TransferExists { transfer }
+            | Self::WrongStatus { transfer, .. }
+            | Self::AlreadyAuthorized { transfer, .. }
+            | Self::AuthorizationOver { transfer }
+            | Self::StaleGeneration { transfer }
+            | Self::StaleIncarnation { transfer }
+            | Self::StaleSnapshot { transfer, .. }
+            | Self::ChecksumMismatch { transfer, .. }
+            | Self::NotFinal { transfer }
+            | Self::NoReceipt { transfer }
+            | Self::WrongNode { transfer, .. }
+            | Self::TokenTransfer { transfer }
+            | Self::TokenScope { transfer, .. }
+            | Self::TokenExpired { transfer, .. }
+            | Self::TokenUsed { transfer }
+            | Self::NoEpoch { transfer, .. }
+            | Self::EpochOpen { transfer, .. }
+            | Self::TooEarly { transfer, .. } => Some(*transfer),
+            Self::SessionBusy { transfer, .. } => *transfer,
+            Self::NoSession { .. }
+            | Self::StaleEpoch { .. }
+            | Self::EpochMissing { .. }
+            | Self::LeaseOver
+            | Self::FormerHolderMayRun { .. }
+            | Self::WrongSource { .. }
+            | Self::BudgetTooSmall { .. }
+            | Self::NotARaise { .. }
+            | Self::NothingToCarve { .. }
+            | Self::TierUnknown { .. }
+            | Self::NoNode { .. }
+            | Self::ReportConflict { .. }
+            | Self::ReportFell { .. } => None,
+        }
+    }
+
     /// The stable code.
     pub const fn code(&self) -> ErrorCode {
         match self {
@@ -293,7 +342,10 @@ impl Refusal {
             Self::TransferExists { .. } => "stage under a new id",
             Self::NoSession { .. } => "check the id; list with `handoff session list`",
             Self::WrongStatus { .. } => "ask get_status what comes next",
-            Self::SessionBusy { .. } => "finish or terminate the other transfer, then repeat",
+            Self::SessionBusy { transfer: Some(_), .. } => {
+                "ask get_status what it is doing; finish or terminate it, then repeat"
+            }
+            Self::SessionBusy { transfer: None, .. } => "read the session: its holder comes first",
             Self::AlreadyAuthorized { .. } => "wait for its outcome: get_status",
             Self::AuthorizationOver { .. } => "activate again with a new token",
             Self::StaleEpoch { .. } | Self::EpochMissing { .. } => {
@@ -317,7 +369,7 @@ impl Refusal {
             | Self::TokenExpired { .. }
             | Self::TokenUsed { .. } => "ask an orchestrator for a new token",
             Self::BudgetTooSmall { .. } => "name a larger budget",
-            Self::NotARaise { .. } => "name a higher amount in all",
+            Self::NotARaise { .. } => "name the new amount in all, not what is added",
             Self::NothingToCarve { .. } => "leave carve out and name new money",
             Self::TierUnknown { .. } => {
                 "use a tier that the operator has defined: `handoff doctor` lists them"
@@ -335,8 +387,8 @@ impl Refusal {
     /// The body that every surface answers with.
     pub fn problem(&self) -> Problem {
         let mut problem = Problem::new(self.code(), self.to_string(), self.hint());
-        if let Self::WrongStatus { transfer, found, command } = self {
-            problem.transfer_id = Some(*transfer);
+        problem.transfer_id = self.transfer();
+        if let Self::WrongStatus { found, command, .. } = self {
             problem.status = Some(*found);
             problem.expected = command.legal_from().to_vec();
         }
@@ -371,7 +423,7 @@ mod tests {
         TransferExists { transfer: ONE },
         NoSession { session: SESSION },
         WrongStatus { transfer: ONE, found: Status::Staged, command: CommandKind::Push },
-        SessionBusy { session: SESSION, why: "it has a pending transfer" },
+        SessionBusy { session: SESSION, transfer: Some(ONE), why: "it has a pending transfer" },
         AlreadyAuthorized { transfer: ONE, deadline: Timestamp::from_unix_ms(0) },
         AuthorizationOver { transfer: ONE },
         StaleEpoch { present: Epoch(3), named: Epoch(2) },
@@ -390,7 +442,7 @@ mod tests {
         TokenScope { transfer: ONE, why: "it is for another operation" },
         TokenExpired { transfer: ONE, expires_at: Timestamp::from_unix_ms(0) },
         TokenUsed { transfer: ONE },
-        BudgetTooSmall { budget: NanoUsd::ZERO, least: BUDGET },
+        BudgetTooSmall { budget: NanoUsd::ZERO, least: BUDGET, of: Least::ToBegin },
         NotARaise { present: BUDGET },
         NothingToCarve { session: SESSION },
         TierUnknown { tier: "huge".into() },

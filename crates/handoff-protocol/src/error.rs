@@ -86,6 +86,7 @@ codes! {
     TierUnknown = "tier_unknown", 422, Refused, "The operator has defined no such tier.";
     NoNode = "no_node", 503, Retryable, "No node has room for this tier.";
     NotResumed = "not_resumed", 409, Refused, "The destination did not resume in time; the source stays frozen.";
+    NotVerified = "not_verified", 409, Retryable, "The destination has not verified the snapshot yet; the push goes on.";
     ChecksumMismatch = "checksum_mismatch", 422, Refused, "The bytes are not the ones that were named.";
     SnapshotInvalid = "snapshot_invalid", 422, Refused, "The snapshot does not follow the format.";
     SignatureRefused = "signature_refused", 403, Refused, "The signature is missing, wrong, or by an unknown key.";

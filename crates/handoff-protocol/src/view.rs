@@ -85,6 +85,9 @@ pub struct TransferView {
     pub status: Status,
     /// The session's epoch.
     pub epoch: u64,
+    /// The last epoch in which this transfer held the session, if it ever did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_epoch: Option<u64>,
     /// Rises with every accepted command.
     pub version: u64,
     /// The snapshot it carries.

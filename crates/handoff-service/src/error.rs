@@ -241,6 +241,9 @@ impl ServiceError {
         match self {
             Self::Ledger(error) => ledger_hint(error),
             Self::Forbidden { .. } => "ask somebody with the role for it",
+            Self::NotFound { what } if what.contains("approval") => {
+                "check the id: `handoff approve` lists what waits"
+            }
             Self::NotFound { .. } => "check the id; list with `handoff status`",
             Self::InvalidArgument { .. } => "correct the field and repeat",
             Self::AuthorizationRequired { .. } => "have it approved, then repeat the same call",

@@ -1,7 +1,7 @@
 //! Provision: sizes and budgets a destination.
 
 use handoff_core::command::Provision;
-use handoff_core::{Command, Refusal, budget};
+use handoff_core::{Command, Least, Refusal, budget};
 use handoff_protocol::TransferId;
 use handoff_protocol::document::Facts;
 use handoff_protocol::request::{self, Operation, TransferView};
@@ -74,6 +74,6 @@ impl Service {
         };
         let least = budget::least(policy, tier);
         let small = body.budget_usd < least;
-        small.then(|| Refusal::BudgetTooSmall { budget: body.budget_usd, least }.into())
+        small.then(|| Refusal::BudgetTooSmall { budget: body.budget_usd, least, of: Least::ToBegin }.into())
     }
 }

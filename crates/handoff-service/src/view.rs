@@ -21,6 +21,7 @@ pub(crate) fn transfer(found: &Found, events: Vec<EventView>, next_cursor: Optio
         session: session.id,
         status: transfer.status,
         epoch: session.epoch.0,
+        held_epoch: transfer.epochs.keys().next_back().map(|epoch| epoch.0),
         version: transfer.version,
         snapshot: transfer.snapshot,
         is_final: transfer.is_final(session.epoch),

@@ -10,12 +10,32 @@ use handoff_protocol::{ApprovalId, Digest, NanoUsd, NodeId, SessionId, TierName,
 
 pub use self::transfer::Transfer;
 
+/// What the list of everyday verbs does not say.
+const AFTER_HELP: &str = "\
+More commands (`handoff help COMMAND` says what each takes):
+  agent      Run an agent here that can be moved
+  transfer   The protocol's commands, one by one: snapshot, provision, push, …
+  token      Transfer tokens: issue
+  wake       Wake a resting session
+  reap       One round of the reaper, now
+  node, gateway, supervise, scripted-model
+             The processes in the background, one by one
+
+Environment:
+  HANDOFF_HOME            Where state lives; --home goes before it
+  HANDOFF_LOG             How much is written to standard error, such as info
+  TRANSFER_TOKEN_SECRET   Signs transfer tokens; without it a secret is made and kept
+
+Exit codes:
+  0 done   1 a promise was broken   2 usage or configuration   3 refused
+  4 not now: the same call may succeed later   5 not allowed";
+
 /// Moves a running AI-agent session from one host to another and meters what it costs to keep running.
 #[derive(Debug, Parser)]
-#[command(name = "handoff", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(name = "handoff", version, propagate_version = true, after_help = AFTER_HELP)]
 pub struct Cli {
     /// Where state lives; else $HANDOFF_HOME, else the data directory.
-    #[arg(long, global = true, value_name = "DIR", hide = true)]
+    #[arg(long, global = true, value_name = "DIR")]
     pub home: Option<PathBuf>,
     /// One JSON document on standard output instead of text.
     #[arg(long, global = true)]
@@ -45,7 +65,7 @@ pub enum Verb {
     /// Sessions: list, show, inspect a snapshot.
     #[command(subcommand)]
     Session(Session),
-    /// Show what an agent or a background process wrote.
+    /// Show what the agent of a transfer, or a background process, wrote.
     Logs(Logs),
     /// Approve, or refuse, what waits for a person.
     Approve(Approve),
@@ -202,7 +222,7 @@ pub enum Session {
 /// `handoff logs`
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// A transfer, or one of serve, node, gateway, supervise.
+    /// A transfer whose destination is on this machine, or one of serve, node, gateway, supervise.
     pub of: String,
 }
 
@@ -212,7 +232,7 @@ pub struct Approve {
     /// Which; else list what waits.
     pub approval: Option<ApprovalId>,
     /// Refuse it.
-    #[arg(long)]
+    #[arg(long, requires = "approval")]
     pub refuse: bool,
 }
 

@@ -7,6 +7,7 @@ mod command;
 mod config;
 mod output;
 mod process;
+mod refusal;
 mod serving;
 
 use std::io::IsTerminal as _;
@@ -28,14 +29,10 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            let help = !error.use_stderr();
-            let _ = error.print();
-            return if help {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::from(handoff_protocol::error::Exit::Usage as u8)
-            };
+        Err(error) if error.use_stderr() => return output::misused(&error, &arguments),
+        Err(help) => {
+            let _ = help.print();
+            return ExitCode::SUCCESS;
         }
     };
     start_logging();
@@ -71,7 +68,7 @@ async fn run(cli: Cli, output: Output) -> anyhow::Result<ExitCode> {
         Verb::Status(arguments) => command::status::run(&home, arguments, output).await?,
         Verb::Resume(arguments) => command::resume::run(&home, arguments, output).await?,
         Verb::Doctor => return command::doctor::run(&home, output).await,
-        Verb::Serve(arguments) => command::serve::run(&home, arguments).await?,
+        Verb::Serve(arguments) => command::serve::run(&home, arguments, output).await?,
         Verb::Session(session) => command::session::run(&home, session, output).await?,
         Verb::Logs(arguments) => command::logs::run(&home, arguments, output).await?,
         Verb::Approve(arguments) => command::approve::run(&home, arguments, output).await?,
@@ -79,11 +76,11 @@ async fn run(cli: Cli, output: Output) -> anyhow::Result<ExitCode> {
         Verb::Token(token) => command::token::run(&home, token, output).await?,
         Verb::Wake { session } => command::session::wake(&home, session, output).await?,
         Verb::Reap => command::reap::run(&home, output).await?,
-        Verb::Agent(arguments) => return command::agent::run(&home, arguments).await,
+        Verb::Agent(arguments) => return command::agent::run(&home, arguments, output).await,
         Verb::Node => command::node::run(&home).await?,
         Verb::Gateway => command::gateway::run(&home).await?,
         Verb::Supervise => command::supervise::run(&home).await?,
-        Verb::ScriptedModel(arguments) => command::scripted_model::run(arguments).await?,
+        Verb::ScriptedModel(arguments) => command::scripted_model::run(arguments, output).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,10 +13,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use handoff_protocol::ErrorCode;
 use rustix::fs::{FlockOperation, flock};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Home;
+use crate::refusal::refuse;
 
 /// A role that this process has for as long as this lives.
 #[derive(Debug)]
@@ -29,6 +31,20 @@ pub fn take_role(home: &Home, role: &str) -> Result<Option<RoleLock>> {
     lock.0.set_len(0)?;
     writeln!(lock.0, "{}", std::process::id())?;
     Ok(Some(lock))
+}
+
+/// Why a second process of a role does not start.
+pub fn role_taken(home: &Home, role: &str) -> anyhow::Error {
+    let pid = std::fs::read_to_string(home.lock(role)).unwrap_or_default();
+    let by = if pid.trim().is_empty() { String::new() } else { format!(", as process {}", pid.trim()) };
+    let message = format!("`handoff {role}` runs already for {}{by}", home.path().display());
+    let hint = format!("use it, or end it first: `handoff --home {} serve --stop`", home.path().display());
+    refuse(ErrorCode::StoreLocked, message, hint)
+}
+
+/// Whether some process has a role.
+pub fn is_taken(home: &Home, role: &str) -> Result<bool> {
+    Ok(try_lock(home, role)?.is_none())
 }
 
 /// The lock alone: whoever only asks whether the role is free leaves no pid as if it had it.

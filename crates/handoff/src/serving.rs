@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use handoff_client::Client;
+use handoff_protocol::ErrorCode;
 use tokio::time::{Instant, sleep};
 
 use crate::config::Home;
 use crate::process::{start_detached, take_role};
+use crate::refusal::{OrRefuse as _, refuse};
 
 /// How long a control plane may take to answer after its start.
 const START_WITHIN: Duration = Duration::from_secs(20);
@@ -31,11 +33,9 @@ pub async fn ensure(home: &Home) -> Result<Client> {
             started = true;
         }
         if Instant::now() > deadline {
-            bail!(
-                "the control plane did not start within {} s: see {}",
-                START_WITHIN.as_secs(),
-                home.log().join("supervise.log").display()
-            );
+            let message = format!("the control plane did not start within {} s", START_WITHIN.as_secs());
+            let hint = format!("see {}", home.log().join("supervise.log").display());
+            return Err(refuse(ErrorCode::StoreUnavailable, message, hint));
         }
         sleep(Duration::from_millis(20)).await;
     }
@@ -61,7 +61,9 @@ pub fn read_token(path: &std::path::Path) -> Result<handoff_protocol::request::T
     let text = if path == std::path::Path::new("-") {
         std::io::read_to_string(std::io::stdin())?
     } else {
-        std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?
+        let message = format!("the token file {} cannot be read", path.display());
+        let hint = "name a file with the token, or - for standard input";
+        std::fs::read_to_string(path).or_refuse(ErrorCode::InvalidArgument, message, hint)?
     };
     Ok(handoff_protocol::request::TokenText::new(text.trim().to_owned()))
 }

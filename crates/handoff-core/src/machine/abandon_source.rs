@@ -15,7 +15,7 @@ pub(super) fn decide(case: &Case<'_>, session: SessionId) -> Result<Decision, Re
 
 /// The fact that a session's source is given up, if it may be.
 pub(super) fn given_up(session: &Session) -> Result<Fact, Refusal> {
-    let busy = |why| Refusal::SessionBusy { session: session.id, why };
+    let busy = |why| Refusal::busy(session, why);
     if session.pending.is_some() {
         return Err(busy("it has a pending transfer: terminate it first"));
     }

@@ -22,7 +22,7 @@ pub(super) fn decide(
 ) -> Result<Decision, Refusal> {
     let (session, found) = case.legal(CommandKind::Checkpoint, transfer)?;
     super::check_holder(case, session, found, holding)?;
-    let busy = |why| Refusal::SessionBusy { session: session.id, why };
+    let busy = |why| Refusal::busy(session, why);
     if case.final_is_pending(session) {
         return Err(busy("it stopped for a transfer that is pending"));
     }

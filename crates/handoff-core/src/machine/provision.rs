@@ -8,6 +8,7 @@ use crate::budget;
 use crate::command::Provision;
 use crate::fact::Fact;
 use crate::grid::CommandKind;
+use crate::least::Least;
 use crate::placement;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
@@ -24,7 +25,7 @@ pub(super) fn decide(case: &Case<'_>, provision: &Provision) -> Result<Decision,
     provision.token.judge_size(&provision.tier, provision.budget)?;
     let least = budget::least(case.policy, tier);
     if provision.budget < least {
-        return Err(Refusal::BudgetTooSmall { budget: provision.budget, least });
+        return Err(Refusal::BudgetTooSmall { budget: provision.budget, least, of: Least::ToBegin });
     }
     let mut facts = Vec::new();
     let carved =
@@ -49,7 +50,7 @@ fn carve(
     let allocated = live.budget.ok_or(nothing)?.allocated;
     let free = live.free(case.policy);
     if amount > free {
-        return Err(Refusal::BudgetTooSmall { budget: free, least: amount });
+        return Err(Refusal::BudgetTooSmall { budget: free, least: amount, of: Least::ToCarve });
     }
     facts.push(Fact::BudgetCarved { transfer: live.id, allocated: allocated.minus(amount) });
     Ok(Carved { from: live.id, amount })
@@ -101,7 +102,7 @@ mod tests {
     use crate::machine::world::{BUDGET, NODE, ONE, OTHER_NODE, RESERVE, TICK, TWO, World, nano};
     use crate::state::Generation;
     use crate::transfer::Carved;
-    use crate::{Command, Refusal, Reply};
+    use crate::{Command, Least, Refusal, Reply};
 
     fn provision(world: &World, transfer: handoff_protocol::TransferId) -> Provision {
         match world.command(CommandKind::Provision, transfer) {
@@ -157,7 +158,7 @@ mod tests {
         let budget = nano(least.nano() - 1);
         let provision = provision(&world, ONE);
         let small = Command::Provision(Provision { budget, ..provision.clone() });
-        assert_eq!(world.refuse(&small), Refusal::BudgetTooSmall { budget, least });
+        assert_eq!(world.refuse(&small), Refusal::BudgetTooSmall { budget, least, of: Least::ToBegin });
         world.give(Command::Provision(Provision { budget: least, ..provision }));
     }
 

@@ -6,6 +6,7 @@ use handoff_protocol::{NanoUsd, Status, TransferId};
 use crate::budget;
 use crate::fact::Fact;
 use crate::grid::CommandKind;
+use crate::least::Least;
 use crate::refusal::Refusal;
 use crate::transfer::Transfer;
 
@@ -21,7 +22,7 @@ pub(super) fn decide(case: &Case<'_>, transfer: TransferId, allocated: NanoUsd) 
     if active_again {
         let least = least_for_a_tick(case, found, session.epoch);
         if allocated < least {
-            return Err(Refusal::BudgetTooSmall { budget: allocated, least });
+            return Err(Refusal::BudgetTooSmall { budget: allocated, least, of: Least::ToGoOn });
         }
     }
     if allocated == present && !active_again {
@@ -43,7 +44,7 @@ mod tests {
 
     use crate::grid::CommandKind;
     use crate::machine::world::{BUDGET, ONE, RESERVE, TICK, World, nano};
-    use crate::{Command, Refusal};
+    use crate::{Command, Least, Refusal};
 
     fn raise(allocated: i64) -> Command {
         Command::RaiseBudget { transfer: ONE, allocated: nano(allocated) }
@@ -65,7 +66,10 @@ mod tests {
         let mut world = World::insolvent();
         let least = BUDGET.plus(TICK);
         let budget = nano(least.nano() - 1);
-        assert_eq!(world.refuse(&raise(budget.nano())), Refusal::BudgetTooSmall { budget, least });
+        assert_eq!(
+            world.refuse(&raise(budget.nano())),
+            Refusal::BudgetTooSmall { budget, least, of: Least::ToGoOn }
+        );
         world.give(raise(least.nano()));
         assert_eq!((world.status(ONE), world.of(ONE).grace_until), (Status::Active, None));
         assert_eq!(world.events(ONE).last(), Some(&"activated"));

@@ -19,10 +19,7 @@ pub(super) fn decide(
 ) -> Result<Decision, Refusal> {
     let (session, found) = case.legal(CommandKind::Reassign, transfer)?;
     if found.resting {
-        return Err(Refusal::SessionBusy {
-            session: session.id,
-            why: "it rests: there is nothing to assign anew",
-        });
+        return Err(Refusal::busy(session, "it rests: there is nothing to assign anew"));
     }
     if let Some(open) = found.open_authorization() {
         return Err(Refusal::AlreadyAuthorized { transfer, deadline: open.deadline });

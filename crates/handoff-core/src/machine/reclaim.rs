@@ -23,13 +23,10 @@ pub(super) fn decide(case: &Case<'_>, reclaim: &Reclaim) -> Result<Decision, Ref
         return Ok(Decision::new([], Reply::Claimed { epoch: session.epoch, limit: account.limit }));
     }
     if found.resting {
-        return Err(Refusal::SessionBusy { session: session.id, why: "it rests: wake it first" });
+        return Err(Refusal::busy(session, "it rests: wake it first"));
     }
     if case.final_is_pending(session) {
-        return Err(Refusal::SessionBusy {
-            session: session.id,
-            why: "it stopped for a transfer that is pending",
-        });
+        return Err(Refusal::busy(session, "it stopped for a transfer that is pending"));
     }
     if !lease::is_over(session, case.now) && case.keeps(Rule::ReclaimWaitsForLease) {
         return Err(Refusal::FormerHolderMayRun { until: session.lease_until.unwrap_or(case.now) });

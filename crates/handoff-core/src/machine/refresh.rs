@@ -50,10 +50,10 @@ fn check_giver(
     let why = "only its holder can give a snapshot";
     match &refresh.by {
         RefreshBy::Principal(principal) if is_holder(session, principal) => Ok(()),
-        RefreshBy::Principal(_) => Err(Refusal::SessionBusy { session: session.id, why }),
+        RefreshBy::Principal(_) => Err(Refusal::busy(session, why)),
         RefreshBy::Incarnation(node, incarnation) => {
             let live = session.live.and_then(|live| case.state.transfers.get(&live));
-            let live = live.ok_or(Refusal::SessionBusy { session: session.id, why })?;
+            let live = live.ok_or(Refusal::busy(session, why))?;
             let holding = Holding { node: *node, epoch, incarnation: Some(*incarnation) };
             super::check_holder(case, session, live, holding)
         }
@@ -66,7 +66,7 @@ fn request_final(case: &Case<'_>, session: &Session, pending: &Transfer) -> Resu
     let transfer = pending.id;
     let Some(live) = session.live.and_then(|live| case.state.transfers.get(&live)) else {
         let why = "no live destination holds it: a source gives its own final snapshot";
-        return Err(Refusal::SessionBusy { session: session.id, why });
+        return Err(Refusal::busy(session, why));
     };
     match session.last_snapshot {
         Some(accepted) if live.resting && !pending.is_final(session.epoch) => {

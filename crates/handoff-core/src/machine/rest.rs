@@ -18,7 +18,7 @@ pub(super) fn decide(case: &Case<'_>, transfer: TransferId, holding: Holding) ->
     }
     let asked = |pending: &Transfer| pending.final_requested && !pending.is_final(session.epoch);
     if case.pending(session).is_some_and(asked) {
-        return Err(Refusal::SessionBusy { session: session.id, why: "its successor waits for its final" });
+        return Err(Refusal::busy(session, "its successor waits for its final"));
     }
     let epoch = holding.epoch;
     let closed = found.epochs.get(&epoch).is_some_and(|account| account.closed.is_some());
@@ -28,7 +28,7 @@ pub(super) fn decide(case: &Case<'_>, transfer: TransferId, holding: Holding) ->
         return Err(Refusal::EpochOpen { transfer, epoch });
     }
     if !checkpoint {
-        return Err(Refusal::SessionBusy { session: session.id, why: "it has no checkpoint of this epoch" });
+        return Err(Refusal::busy(session, "it has no checkpoint of this epoch"));
     }
     Ok(Decision::done([Fact::Rested { transfer, at: case.now }]))
 }

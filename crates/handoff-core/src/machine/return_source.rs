@@ -23,7 +23,7 @@ pub(super) fn decide(
     {
         return Ok(Decision::new([], Reply::Returned { epoch: last.epoch }));
     }
-    let busy = |why| Refusal::SessionBusy { session: session.id, why };
+    let busy = |why| Refusal::busy(session, why);
     if session.pending.is_some() {
         return Err(busy("it has a pending transfer: terminate it first"));
     }

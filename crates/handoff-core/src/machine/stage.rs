@@ -38,7 +38,7 @@ fn new(case: &Case<'_>, stage: &Stage) -> Result<Decision, Refusal> {
 }
 
 fn known(case: &Case<'_>, stage: &Stage, session: &Session) -> Result<Decision, Refusal> {
-    let busy = |why| Refusal::SessionBusy { session: session.id, why };
+    let busy = |why| Refusal::busy(session, why);
     let named =
         stage.expected_epoch.ok_or(Refusal::EpochMissing { session: session.id, present: session.epoch })?;
     super::check_epoch(case, session, named)?;
@@ -75,7 +75,7 @@ fn known(case: &Case<'_>, stage: &Stage, session: &Session) -> Result<Decision, 
 /// Gives up the source that holds the session and goes on from its last snapshot, in one decision: a source is
 /// not given up for a transfer that is then refused. A session that no source holds needs none of this.
 fn abandoned(case: &Case<'_>, stage: &Stage, session: &Session) -> Result<Decision, Refusal> {
-    let busy = |why| Refusal::SessionBusy { session: session.id, why };
+    let busy = |why| Refusal::busy(session, why);
     if stage.snapshot.is_some() {
         return Err(busy("whoever gives up its source goes on from its last snapshot and gives none"));
     }
@@ -104,7 +104,7 @@ fn resume_mark(
             let own_final = accepted.standing == Standing::Final && accepted.epoch == session.epoch;
             if !own_final && case.keeps(Rule::ResumeNeedsFinal) {
                 let why = "its source may still be working: have it stop, or abandon it";
-                return Err(Refusal::SessionBusy { session: session.id, why });
+                return Err(Refusal::busy(session, why));
             }
             Ok(mark)
         }

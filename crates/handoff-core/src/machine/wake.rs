@@ -10,7 +10,7 @@ use super::{Case, Decision};
 
 pub(super) fn decide(case: &Case<'_>, session: SessionId) -> Result<Decision, Refusal> {
     let session = case.session(session)?;
-    let busy = |why| Refusal::SessionBusy { session: session.id, why };
+    let busy = |why| Refusal::busy(session, why);
     let live = session.live.ok_or(busy("it has no live transfer"))?;
     let (_, found) = case.transfer(live)?;
     if found.status != Status::Active {

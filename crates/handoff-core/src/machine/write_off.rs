@@ -19,7 +19,7 @@ pub(super) fn decide(case: &Case<'_>, transfer: TransferId, epoch: Epoch) -> Res
     }
     let running = session.epoch == epoch && !lease::is_over(session, case.now);
     if running {
-        return Err(Refusal::SessionBusy { session: session.id, why: "that epoch may still be running" });
+        return Err(Refusal::busy(session, "that epoch may still be running"));
     }
     Ok(Decision::done(super::with_ledger(case, vec![Fact::WrittenOff { transfer, epoch }], transfer)))
 }

@@ -21,7 +21,7 @@ pub async fn run(home: &Home, arguments: Approve, output: Output) -> Result<()> 
     if let Some(approval) = arguments.approval {
         let view = client.decide(approval, !arguments.refuse).await?;
         output.line(summary(&view));
-        output.document(&view);
+        output.titled("handoff.approve.v1", &view);
         return Ok(());
     }
     let approvals = client.approvals().await?.approvals;

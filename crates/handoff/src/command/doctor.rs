@@ -48,6 +48,7 @@ pub async fn run(home: &Home, output: Output) -> Result<ExitCode> {
     checks.extend(isolation);
     checks.extend(control_plane(home).await);
     checks.extend(upstreams(home).await);
+    let width = checks.iter().map(|check| check.what.chars().count()).max().unwrap_or_default();
     for check in &checks {
         let mark = match check.verdict {
             Verdict::Ok => "ok    ",
@@ -55,7 +56,7 @@ pub async fn run(home: &Home, output: Output) -> Result<ExitCode> {
             Verdict::Lost => "lost  ",
             Verdict::Broken => "broken",
         };
-        output.line(format_args!("{mark}  {:<28} {}", check.what, check.detail));
+        output.line(format_args!("{mark}  {:<width$}  {}", check.what, check.detail));
     }
     let version = env!("CARGO_PKG_VERSION");
     output.document(&Document { schema: "handoff.doctor.v1", version, checks: &checks });
@@ -64,7 +65,9 @@ pub async fn run(home: &Home, output: Output) -> Result<ExitCode> {
 }
 
 fn check(what: impl Into<String>, verdict: Verdict, detail: impl Into<String>) -> Check {
-    Check { what: what.into(), verdict, detail: detail.into() }
+    // One check is one line.
+    let detail = detail.into().lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    Check { what: what.into(), verdict, detail }
 }
 
 fn state(home: &Home) -> Vec<Check> {
@@ -87,13 +90,24 @@ fn settings(home: &Home) -> Vec<Check> {
         Ok(settings) => {
             let tiers = settings.policy().tiers;
             let line = |tier: &handoff_protocol::Tier| {
-                let (cores, memory) = (tier.cpu_millis / 1000, tier.memory_bytes >> 20);
-                format!("{} ({cores} cores, {memory} MiB, ${}/h)", tier.name, tier.run_cost(3_600_000))
+                let (cores, memory) = (cores(tier.cpu_millis.into()), tier.memory_bytes >> 20);
+                format!("{} ({cores}, {memory} MiB, ${}/h)", tier.name, tier.run_cost(3_600_000))
             };
             let tiers: Vec<String> = tiers.iter().map(line).collect();
             vec![check("tiers", Verdict::Ok, tiers.join(", "))]
         }
         Err(error) => vec![check("settings", Verdict::Broken, format!("{error:#}"))],
+    }
+}
+
+/// Thousandths of a core for people.
+fn cores(millis: u64) -> String {
+    let part = format!("{:03}", millis % 1_000);
+    let part = part.trim_end_matches('0');
+    match (millis / 1_000, part) {
+        (1, "") => "1 core".to_owned(),
+        (whole, "") => format!("{whole} cores"),
+        (whole, part) => format!("{whole}.{part} cores"),
     }
 }
 
@@ -104,7 +118,7 @@ async fn isolation() -> Result<Vec<Check>> {
     let words = isolation.words();
     let checks = words.into_iter().map(|(what, how)| {
         let verdict = if how.starts_with("lost") { Verdict::Lost } else { Verdict::Ok };
-        check(format!("sandbox: {what}"), verdict, how)
+        check(format!("sandbox: {what}"), verdict, how.strip_prefix("lost: ").unwrap_or(&how))
     });
     Ok(checks.collect())
 }
@@ -202,4 +216,18 @@ async fn gateway(home: &Home, policy: &GatewayPolicy) -> Vec<Check> {
         check(format!("credential {reference}"), Verdict::Broken, detail)
     }));
     checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_not_rounded_away_and_a_check_is_one_line() {
+        assert_eq!(
+            [cores(1_000), cores(4_000), cores(500), cores(1_250)],
+            ["1 core", "4 cores", "0.5 cores", "1.25 cores"]
+        );
+        assert_eq!(check("a", Verdict::Broken, "one\n  | two").detail, "one | two");
+    }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use handoff_gateway::{Gateway, GatewayOptions, PolicyWatch, Running};
+use handoff_protocol::ErrorCode;
 
 use crate::config::{Home, make_private};
-use crate::process::{stop_signal, take_role};
+use crate::process::{self, stop_signal, take_role};
+use crate::refusal::OrRefuse as _;
 
 /// How long open calls may take to settle when the gateway is told to end.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -19,11 +21,12 @@ pub async fn run(home: &Home) -> Result<()> {
     home.prepare()?;
     make_private(&home.gateway())?;
     let Some(_role) = take_role(home, "gateway")? else {
-        anyhow::bail!("this machine's gateway is running already");
+        return Err(process::role_taken(home, "gateway"));
     };
     let path = home.gateway_policy();
-    let (watch, policy) =
-        PolicyWatch::start(path.clone()).with_context(|| format!("misconfigured: {}", path.display()))?;
+    let hint = format!("correct {}, as docs/configuration.md says", path.display());
+    let started = PolicyWatch::start(path);
+    let (watch, policy) = started.or_refuse(ErrorCode::Misconfigured, "the gateway's policy", hint)?;
     let stop = stop_signal()?;
     let running = Gateway::start(GatewayOptions::new(home.gateway(), policy)?).await?;
     tokio::select! {

@@ -4,6 +4,7 @@ pub mod agent;
 pub mod approve;
 pub mod demo;
 pub mod doctor;
+pub mod events;
 pub mod gateway;
 pub mod logs;
 pub mod node;

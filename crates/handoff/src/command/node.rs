@@ -7,7 +7,7 @@ use anyhow::Result;
 use handoff_node::NodeOptions;
 
 use crate::config::{Home, Settings, make_private};
-use crate::process::{stop_signal, take_role};
+use crate::process::{self, stop_signal, take_role};
 use crate::serving;
 
 /// How often a running session is checkpointed, unless it is set.
@@ -20,7 +20,7 @@ pub async fn run(home: &Home) -> Result<()> {
     home.prepare()?;
     make_private(&home.node())?;
     let Some(_role) = take_role(home, "node")? else {
-        anyhow::bail!("this machine's node is running already");
+        return Err(process::role_taken(home, "node"));
     };
     let settings = Settings::load(home)?.node;
     let checkpoint = settings.checkpoint_every_ms.map_or(CHECKPOINT_EVERY, Duration::from_millis);

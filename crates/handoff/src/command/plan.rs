@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use handoff_agent::registry::{Record, find_sources};
 use handoff_gateway::Policy as GatewayPolicy;
 use handoff_protocol::session_dir::Standing;
-use handoff_protocol::{ErrorCode, NanoUsd, Problem, SessionId, Tier, TierName};
+use handoff_protocol::{ErrorCode, NanoUsd, Problem, SessionId, Tier, TierName, TransferId};
 use handoff_snapshot::{Survey, survey};
 use serde::Serialize;
 
@@ -15,6 +15,7 @@ use crate::cli::{Plan as Arguments, Source};
 use crate::command::relocate::{MoveJournal, bytes, lies_below, new_id};
 use crate::config::{Home, Settings};
 use crate::output::Output;
+use crate::refusal::refuse;
 
 /// Lines about what looks like a credential, at the most.
 const SECRETS_SHOWN: usize = 12;
@@ -62,18 +63,23 @@ pub async fn make(home: &Home, wanted: &Source) -> Result<Plan> {
     let (session_id, epoch) = match &standing(&source)? {
         Standing::Holder { session_id, epoch } => (*session_id, session_id.map(|_| *epoch)),
         Standing::Frozen { transfer_id, .. } => {
-            bail!(
-                "that session stands still for {transfer_id}: finish that move with `handoff move --resume`"
-            )
+            let message = format!("the session of '{}' stands still for {transfer_id}", source.name);
+            return Err(busy(*transfer_id, message, "finish that move with `handoff move --resume`"));
         }
         Standing::Retired { transfer_id, .. } => {
-            bail!("that session was moved by {transfer_id}; it runs there")
+            let message = format!("the session of '{}' was moved by {transfer_id}", source.name);
+            let hint = format!("see where it is with `handoff status {transfer_id}`");
+            return Err(busy(*transfer_id, message, &hint));
         }
     };
     let tier = tier(home, &wanted.tier)?;
     let survey = survey(&source.session_dir, Some(&source.workspace)).await?;
     let session_id = session_id.unwrap_or_else(|| SessionId::from(uuid::Uuid::now_v7()));
     Ok(Plan { source, session_id, epoch, survey, tier, budget: wanted.budget })
+}
+
+fn busy(transfer: TransferId, message: String, hint: &str) -> anyhow::Error {
+    Problem::new(ErrorCode::SessionBusy, message, hint).of_transfer(transfer).into()
 }
 
 /// A tier of this machine's settings.
@@ -118,12 +124,21 @@ fn choose(home: &Home, wanted: &Source) -> Result<Record> {
         });
     }
     match running.len() {
-        0 if !all.is_empty() => bail!("no such agent is running here; there are {all}"),
+        0 if !all.is_empty() => {
+            let named = wanted.agent.as_deref().unwrap_or_default();
+            let message = format!("no agent '{named}' is running here");
+            Err(refuse(ErrorCode::NotFound, message, format_args!("name one that is: {all}")))
+        }
         0 => {
-            bail!("no agent is running here; start one with `handoff agent`, or see `handoff demo`")
+            let hint = "start one with `handoff agent`, or see `handoff demo`";
+            let message = format!("no agent is running for {}", home.path().display());
+            Err(refuse(ErrorCode::NotFound, message, hint))
         }
         1 => Ok(running.remove(0)),
-        _ => bail!("several agents are running: name one of {}", names(&running)),
+        _ => {
+            let hint = format!("name one of {}", names(&running));
+            Err(refuse(ErrorCode::InvalidArgument, "several agents are running here", hint))
+        }
     }
 }
 
@@ -145,6 +160,7 @@ impl Plan {
             node: wanted.node,
             activations: 0,
             frozen: false,
+            frozen_at_ms: None,
             nonce: None,
             ended: None,
         }
@@ -216,8 +232,10 @@ impl Plan {
         output.line(format_args!("  stays behind  {}", self.stays_behind()));
         let (hour, hours) = self.price();
         output.line(format_args!(
-            "  costs         ${hour} per hour on {}, so ${} last {hours} h of compute; model calls come on top",
-            self.tier.name, self.budget
+            "  costs         ${hour} per hour on {}, so ${} last {} of compute; model calls come on top",
+            self.tier.name,
+            self.budget,
+            lasts(self.budget, hour)
         ));
         output.document(&Document {
             schema: "handoff.plan.v1",
@@ -252,5 +270,32 @@ impl Plan {
         let hour = self.tier.run_cost(3_600_000);
         let hours = self.budget.nano().checked_div(hour.nano()).unwrap_or(0);
         (hour, hours.unsigned_abs())
+    }
+}
+
+/// How long an amount lasts at so much an hour, in the unit that shows it.
+fn lasts(amount: NanoUsd, hour: NanoUsd) -> String {
+    let seconds = (i128::from(amount.nano()) * 3_600).checked_div(i128::from(hour.nano()));
+    match seconds {
+        None => "any time".to_owned(),
+        Some(seconds @ ..120) => format!("{seconds} s"),
+        Some(seconds @ ..7_200) => format!("{} min", seconds / 60),
+        Some(seconds) => format!("{} h", seconds / 3_600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_lasts_in_the_unit_that_shows_it() {
+        let last = |amount: &str, hour: &str| {
+            lasts(amount.parse().expect("an amount"), hour.parse().expect("an amount"))
+        };
+        assert_eq!(last("0.03", "7.20"), "15 s");
+        assert_eq!(last("0.10", "0.20"), "30 min");
+        assert_eq!(last("5", "0.10"), "50 h");
+        assert_eq!(last("5", "0"), "any time");
     }
 }

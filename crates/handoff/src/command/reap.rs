@@ -13,6 +13,6 @@ pub async fn run(home: &Home, output: Output) -> Result<()> {
         "expired {}  withdrawn {}  terminated {}  reassigned {}",
         reaped.expired, reaped.withdrawn, reaped.terminated, reaped.reassigned
     ));
-    output.document(&reaped);
+    output.titled("handoff.reap.v1", &reaped);
     Ok(())
 }

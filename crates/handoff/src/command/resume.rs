@@ -82,7 +82,7 @@ async fn go_on(client: &Client, transfer: TransferId, arguments: Resume, output:
     };
     client.provision(transfer, provision).await?;
     output.progress("provisioned; the destination fetches and verifies the snapshot");
-    client.push(transfer, Push::default()).await?;
+    crate::command::transfer::verified(client.push(transfer, Push::default()).await?)?;
     let issued = client.issue_token(token(Operation::Activate)).await?;
     client.activate(transfer, Activate { token: Some(issued.token), ..Activate::default() }).await?;
     Ok(())

@@ -13,12 +13,14 @@ use handoff_service::{DEFAULT_PROJECT, ServiceConfig, TokenKeys};
 use handoff_snapshot::DirectoryBlobs;
 use handoff_store::{BlobLimits, OpenOptions, SqliteLedger};
 use secrecy::{ExposeSecret as _, SecretSlice};
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cli::Serve;
 use crate::config::{BlobPlace, Home, Settings, token_secret};
-use crate::process::{keep_running, stop_role, stop_signal, take_role};
+use crate::output::Output;
+use crate::process::{self, keep_running, stop_role, stop_signal, take_role};
 
 /// How long a control plane that was started in the background stays when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(30);
@@ -28,14 +30,27 @@ const KEEP_FREE_BYTES: u64 = 256 << 20;
 /// How long each process may take to end in order before it is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
+#[derive(Serialize)]
+struct Stopped {
+    stopped: Vec<&'static str>,
+}
+
 /// Runs until it is told to end, or, when it is managed, until there has been nothing to do for a while.
-pub async fn run(home: &Home, arguments: Serve) -> Result<()> {
+pub async fn run(home: &Home, arguments: Serve, output: Output) -> Result<()> {
     home.prepare()?;
     if arguments.stop {
-        return stop(home).await;
+        let stopped = stop(home).await?;
+        let roles = stopped.join(", ");
+        output.line(if roles.is_empty() {
+            "nothing was running".to_owned()
+        } else {
+            format!("ended {roles}")
+        });
+        output.titled("handoff.serve-stop.v1", &Stopped { stopped });
+        return Ok(());
     }
     let Some(_role) = take_role(home, "serve")? else {
-        anyhow::bail!("store_locked: a control plane serves {} already", home.path().display());
+        return Err(process::role_taken(home, "serve"));
     };
     let settings = Settings::load(home)?;
     let secret = token_secret(home)?;
@@ -76,11 +91,15 @@ pub async fn run(home: &Home, arguments: Serve) -> Result<()> {
 }
 
 /// Ends every process of this state directory: first the one that would start the others again.
-pub async fn stop(home: &Home) -> Result<()> {
+pub async fn stop(home: &Home) -> Result<Vec<&'static str>> {
+    let mut stopped = Vec::new();
     for role in ["supervise", "serve", "node", "gateway"] {
+        if process::is_taken(home, role)? {
+            stopped.push(role);
+        }
         stop_role(home, role, STOP_WITHIN).await?;
     }
-    Ok(())
+    Ok(stopped)
 }
 
 fn blobs(home: &Home, settings: &Settings, store: &SqliteLedger) -> Result<Arc<dyn BlobStore>> {

@@ -2,10 +2,13 @@
 
 use anyhow::Result;
 use handoff_protocol::listing::{TransferQuery, ViewQuery};
-use handoff_protocol::request::TransferView;
+use handoff_protocol::node::ObservedState;
+use handoff_protocol::request::{BudgetView, TransferView};
+use handoff_protocol::{NanoUsd, Status};
 use serde::Serialize;
 
 use crate::cli::Status as Arguments;
+use crate::command::events;
 use crate::config::Home;
 use crate::output::Output;
 use crate::serving;
@@ -24,7 +27,9 @@ pub async fn run(home: &Home, arguments: Arguments, output: Output) -> Result<()
         show(&view, output);
         return Ok(());
     }
-    let transfers = if serving::answers(home).await || home.database().exists() {
+    // Where it cannot be looked, nothing is claimed.
+    home.prepare()?;
+    let transfers = if serving::answers(home).await || home.database().try_exists()? {
         serving::ensure(home).await?.transfers(&TransferQuery::default()).await?.transfers
     } else {
         Vec::new()
@@ -42,24 +47,57 @@ pub async fn run(home: &Home, arguments: Arguments, output: Output) -> Result<()
 /// One transfer in full.
 pub fn show(view: &TransferView, output: Output) {
     output.line(summary(view));
-    for event in &view.events {
-        let detail: Vec<String> = event.detail.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let (seq, at, kind) = (event.seq, event.at, event.kind.as_str());
-        output.line(format_args!("  {seq:>3}  {at}  {kind:<20} {}  {}", event.actor, detail.join(" ")));
+    for line in events::lines(&view.events) {
+        output.line(line);
     }
     output.document(view);
+}
+
+/// What a node reported of a destination.
+pub fn observed(state: ObservedState) -> &'static str {
+    match state {
+        ObservedState::Warm => "warm",
+        ObservedState::Prepared => "prepared",
+        ObservedState::Running => "running",
+        ObservedState::Frozen => "frozen",
+        ObservedState::Resting => "resting",
+        ObservedState::Absent => "absent",
+        ObservedState::Failed => "failed",
+    }
 }
 
 /// One transfer in one line.
 pub fn summary(view: &TransferView) -> String {
     let money = view.budget.map_or(String::new(), |budget| {
         let closed = if budget.closed { ", books closed" } else { "" };
-        format!("  spent ${} of ${}{closed}", budget.spent_usd, budget.allocated_usd)
+        format!("  {}{closed}", money(&budget))
     });
     let place = view.destination.as_ref().map_or(String::new(), |place| {
         let resting = if place.resting { ", resting" } else { "" };
         format!("  on {} ({}{resting})", place.node_id, place.tier)
     });
     let reason = view.reason.as_ref().map_or(String::new(), |reason| format!("  reason {reason}"));
-    format!("{}  {:<11} epoch {}{place}{money}{reason}", view.transfer, view.status, view.epoch)
+    format!("{}  {:<11} {:<10}{place}{money}{reason}", view.transfer, view.status.as_str(), epoch(view))
+}
+
+/// The epoch that a transfer is about: once it is over, the last one in which it held the session.
+fn epoch(view: &TransferView) -> String {
+    match (view.status, view.held_epoch) {
+        (Status::Terminated | Status::Expired, Some(held)) => format!("epoch {held}"),
+        (Status::Terminated | Status::Expired, None) => "never held".to_owned(),
+        (Status::Staged | Status::Provisioned | Status::Pushed | Status::Active | Status::Insolvent, _) => {
+            format!("epoch {}", view.epoch)
+        }
+    }
+}
+
+/// What was spent, and what is kept back: spending ends where the rest begins.
+pub fn money(budget: &BudgetView) -> String {
+    let kept = if budget.reserve_usd > NanoUsd::ZERO && !budget.closed {
+        format!(", ${} kept for the wind-down", budget.reserve_usd)
+    } else {
+        String::new()
+    };
+    let spent = format!("${}", budget.spent_usd);
+    format!("spent {spent:<12} of ${}{kept}", budget.allocated_usd)
 }

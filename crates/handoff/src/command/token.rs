@@ -16,6 +16,6 @@ pub async fn run(home: &Home, token: Token, output: Output) -> Result<()> {
     let issued = serving::ensure(home).await?.issue_token(body).await?;
     output.progress(format_args!("{} is good until {} and once", issued.token_id, issued.expires_at));
     output.line(issued.token.expose());
-    output.document(&issued);
+    output.titled("handoff.token-issue.v1", &issued);
     Ok(())
 }

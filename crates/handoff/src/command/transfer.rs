@@ -4,24 +4,58 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use handoff_client::Client;
-use handoff_protocol::TransferId;
 use handoff_protocol::document::SnapshotInput;
 use handoff_protocol::limits::SNAPSHOT_INPUT_BYTES;
-use handoff_protocol::listing::EventQuery;
-use handoff_protocol::request::{Activate, Provision, Push, Raise, Refresh, Stage, Terminate, WriteOff};
+use handoff_protocol::listing::{EventQuery, ViewQuery};
+use handoff_protocol::request::{
+    Activate, EventView, Provision, Push, Raise, Refresh, Stage, Terminate, TransferView, WriteOff,
+};
+use handoff_protocol::{ErrorCode, Problem, Status, TransferId};
+use serde::Serialize;
 
 use crate::cli::Transfer;
-use crate::command::status;
+use crate::command::{events, status};
 use crate::config::Home;
 use crate::output::Output;
+use crate::refusal::{OrRefuse as _, problem, refuse};
 use crate::serving::{self, read_token};
+
+#[derive(Serialize)]
+struct Log {
+    transfer: TransferId,
+    events: Vec<EventView>,
+}
 
 /// Sends one command and shows the transfer as it then stands.
 pub async fn run(home: &Home, transfer: Transfer, output: Output) -> Result<()> {
     let client = serving::ensure(home).await?;
+    match give(&client, transfer, output).await {
+        Err(error) => Err(with_the_way_on(&client, error).await),
+        done => done,
+    }
+}
+
+/// What a refusal asks for, as a command line with the session's own figures.
+async fn with_the_way_on(client: &Client, error: anyhow::Error) -> anyhow::Error {
+    let problem = problem(&error);
+    let hint = match (problem.code, problem.transfer_id) {
+        (ErrorCode::NotFinal, Some(transfer)) => {
+            let Ok(view) = client.transfer(transfer, ViewQuery::default()).await else { return error };
+            format!(
+                "have its holder stop, then: `handoff transfer snapshot --transfer {transfer} --expected-epoch {} \
+                 --final`, with --input FILE where the holder is a source",
+                view.epoch
+            )
+        }
+        _ => return error,
+    };
+    Problem { hint, ..problem }.into()
+}
+
+async fn give(client: &Client, transfer: Transfer, output: Output) -> Result<()> {
     let view = match transfer {
-        Transfer::Snapshot { .. } => return snapshot(&client, transfer, output).await,
-        Transfer::Events { transfer, after } => return events(&client, transfer, after, output).await,
+        Transfer::Snapshot { .. } => return snapshot(client, transfer, output).await,
+        Transfer::Events { transfer, after } => return log(client, transfer, after, output).await,
         Transfer::Provision { transfer, token_file, tier, budget, carve, node, request } => {
             let token = token_file.as_deref().map(read_token).transpose()?;
             let (request_id, budget_usd, node_id) = (request.request_id, budget, node);
@@ -30,7 +64,7 @@ pub async fn run(home: &Home, transfer: Transfer, output: Output) -> Result<()> 
         }
         Transfer::Push { transfer, checksum, request } => {
             let body = Push { request_id: request.request_id, checksum, wait_ms: None };
-            client.push(transfer, body).await?
+            verified(client.push(transfer, body).await?)?
         }
         Transfer::Activate { transfer, token_file, request } => {
             let token = token_file.as_deref().map(read_token).transpose()?;
@@ -38,6 +72,10 @@ pub async fn run(home: &Home, transfer: Transfer, output: Output) -> Result<()> 
             client.activate(transfer, body).await?
         }
         Transfer::Raise { transfer, budget, request } => {
+            let before = client.transfer(transfer, ViewQuery::default()).await?.budget;
+            if before.is_some_and(|before| before.allocated_usd == budget) {
+                output.progress(format_args!("the budget is ${budget} already; nothing is raised"));
+            }
             client.raise(transfer, Raise { request_id: request.request_id, budget_usd: budget }).await?
         }
         Transfer::Terminate { transfer, reason, request } => {
@@ -52,10 +90,36 @@ pub async fn run(home: &Home, transfer: Transfer, output: Output) -> Result<()> 
     Ok(())
 }
 
+/// A push whose wait ended before the receipt came is not done.
+pub fn verified(view: TransferView) -> Result<TransferView, Problem> {
+    match view.status {
+        Status::Staged | Status::Provisioned => {}
+        Status::Pushed | Status::Active | Status::Insolvent | Status::Terminated | Status::Expired => {
+            return Ok(view);
+        }
+    }
+    let transfer = view.transfer;
+    let place = view.destination.as_ref();
+    let node = place.map_or_else(|| "no node".to_owned(), |place| place.node_id.to_string());
+    let observed = place.and_then(|place| place.observed);
+    let at = observed.map_or("not reported on yet", status::observed);
+    let message = format!("{transfer} is not verified yet: its destination on {node} is {at}");
+    let hint = format!(
+        "the push goes on: wait again with `handoff transfer push {transfer}`; `handoff logs node` and \
+         `handoff logs {transfer}` on that node say what holds it up"
+    );
+    let problem = Problem::new(ErrorCode::NotVerified, message, hint).of_transfer(transfer);
+    Err(Problem { status: Some(view.status), expected: vec![Status::Pushed], ..problem })
+}
+
 async fn snapshot(client: &Client, transfer: Transfer, output: Output) -> Result<()> {
     let Transfer::Snapshot { input, session, expected_epoch, transfer, is_final, request } = transfer else {
         return Ok(());
     };
+    if input.is_none() && session.is_none() && transfer.is_none() {
+        let hint = "name --input FILE for a new session, --session for a known one, or --transfer to refresh";
+        return Err(refuse(ErrorCode::InvalidArgument, "there is nothing to take a snapshot of", hint));
+    }
     let input = input.as_deref().map(read_input).transpose()?;
     let request_id = request.request_id;
     let staged = match transfer {
@@ -88,21 +152,26 @@ async fn snapshot(client: &Client, transfer: Transfer, output: Output) -> Result
         staged.snapshot,
         if staged.is_final { "  final" } else { "  draft" }
     ));
-    output.document(&staged);
+    output.titled("handoff.transfer-snapshot.v1", &staged);
     Ok(())
 }
 
 /// The input, checked before it is parsed.
 fn read_input(path: &Path) -> Result<SnapshotInput> {
-    let size = std::fs::metadata(path).with_context(|| format!("{} cannot be read", path.display()))?.len();
+    let at = path.display();
+    let unreadable = format!("the input {at} cannot be read");
+    let hint = "name a JSON file with --input";
+    let size = std::fs::metadata(path).or_refuse(ErrorCode::InvalidArgument, &unreadable, hint)?.len();
     if size > SNAPSHOT_INPUT_BYTES as u64 {
-        anyhow::bail!("{} has {size} bytes; an input has at most {SNAPSHOT_INPUT_BYTES}", path.display());
+        let message = format!("the input {at} has {size} bytes; at most {SNAPSHOT_INPUT_BYTES} are taken");
+        let hint = "move the running agent with `handoff move` instead: that has no such limit";
+        return Err(refuse(ErrorCode::PayloadTooLarge, message, hint));
     }
-    let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    Ok(handoff_snapshot::parse_input(&bytes)?)
+    let bytes = std::fs::read(path).or_refuse(ErrorCode::InvalidArgument, &unreadable, hint)?;
+    handoff_snapshot::parse_input(&bytes).with_context(|| format!("the input {at}"))
 }
 
-async fn events(client: &Client, transfer: TransferId, after: u64, output: Output) -> Result<()> {
+async fn log(client: &Client, transfer: TransferId, after: u64, output: Output) -> Result<()> {
     let mut after = Some(after);
     let mut all = Vec::new();
     while after.is_some() {
@@ -111,16 +180,8 @@ async fn events(client: &Client, transfer: TransferId, after: u64, output: Outpu
         all.extend(page.events);
     }
     for event in &all {
-        let detail: Vec<String> = event.detail.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        output.line(format_args!(
-            "{:>3}  {}  {:<20} {}  {}",
-            event.seq,
-            event.at,
-            event.kind.as_str(),
-            event.actor,
-            detail.join(" ")
-        ));
+        output.line(events::line(event));
     }
-    output.document(&all);
+    output.titled("handoff.transfer-events.v1", &Log { transfer, events: all });
     Ok(())
 }

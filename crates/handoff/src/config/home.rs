@@ -4,7 +4,10 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
+use handoff_protocol::ErrorCode;
+
+use crate::refusal::{OrRefuse as _, refuse};
 
 /// The state directory.
 #[derive(Debug, Clone)]
@@ -24,7 +27,10 @@ impl Home {
         let data = from("XDG_DATA_HOME").or_else(|| from("HOME").map(|home| home.join(".local/share")));
         match data {
             Some(data) => Ok(Self(data.join("handoff"))),
-            None => bail!("there is no HOME: set HANDOFF_HOME to a directory for Handoff's state"),
+            None => {
+                let hint = "set HANDOFF_HOME to a directory for Handoff's state";
+                Err(refuse(ErrorCode::Misconfigured, "there is neither HOME nor HANDOFF_HOME", hint))
+            }
         }
     }
 
@@ -33,10 +39,10 @@ impl Home {
         make_private(&self.0)?;
         let mode = fs::metadata(&self.0)?.permissions().mode();
         if mode & 0o022 != 0 {
-            bail!(
-                "{} can be written by others: chmod go-w it, or choose another HANDOFF_HOME",
-                self.0.display()
-            );
+            let at = self.0.display();
+            let message = format!("the state directory {at} can be written by others");
+            let hint = format!("`chmod go-w {at}`, or choose another HANDOFF_HOME");
+            return Err(refuse(ErrorCode::Misconfigured, message, hint));
         }
         make_private(&self.log())
     }
@@ -95,7 +101,8 @@ impl Home {
 /// Makes a directory that only its owner may enter.
 pub fn make_private(path: &Path) -> Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.with_context(|| format!("{} cannot be made: check its parent, or set HANDOFF_HOME", path.display()))
+    let message = format!("the directory {} cannot be made", path.display());
+    made.or_refuse(ErrorCode::Misconfigured, message, "check its parent, or choose another HANDOFF_HOME")
 }
 
 #[cfg(test)]
@@ -110,7 +117,8 @@ mod tests {
         let mode = fs::metadata(home.path()).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).expect("ours");
-        let error = home.prepare().expect_err("open to others");
-        assert!(error.to_string().contains("chmod"), "{error}");
+        let problem = crate::refusal::problem(&home.prepare().expect_err("open to others"));
+        assert_eq!(problem.code, ErrorCode::Misconfigured);
+        assert!(problem.hint.contains("chmod"), "{problem:?}");
     }
 }

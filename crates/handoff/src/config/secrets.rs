@@ -1,16 +1,19 @@
 //! The secret that transfer tokens are signed with. Only `serve` reads it: whoever can verify such a token can
 //! also mint one.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
+use handoff_protocol::ErrorCode;
 use handoff_protocol::limits::TOKEN_SECRET_BYTES;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 
 use super::Home;
+use crate::refusal::refuse;
 
 const VARIABLE: &str = "TRANSFER_TOKEN_SECRET";
 
@@ -26,10 +29,13 @@ pub fn token_secret(home: &Home) -> Result<SecretString> {
     let secret = match std::env::var(VARIABLE) {
         Ok(secret) => SecretString::from(secret),
         Err(std::env::VarError::NotPresent) => stored(home)?,
-        Err(std::env::VarError::NotUnicode(_)) => bail!("{VARIABLE} is not text"),
+        Err(std::env::VarError::NotUnicode(_)) => {
+            return Err(misconfigured(format_args!("{VARIABLE} is not text"), "use 32 random bytes as hex"));
+        }
     };
     if secret.expose_secret().len() < TOKEN_SECRET_BYTES {
-        bail!("misconfigured: {VARIABLE} has fewer than {TOKEN_SECRET_BYTES} bytes; use 32 random ones");
+        let message = format!("{VARIABLE} has fewer than {TOKEN_SECRET_BYTES} bytes");
+        return Err(misconfigured(message, "use 32 random bytes as hex"));
     }
     Ok(secret)
 }
@@ -41,14 +47,21 @@ fn stored(home: &Home) -> Result<SecretString> {
     }
     let mode = fs::metadata(&path)?.permissions().mode();
     if mode & 0o077 != 0 {
-        bail!("misconfigured: {} can be read by others: chmod 600 it", path.display());
+        let message = format!("{} can be read by others", path.display());
+        return Err(misconfigured(message, format_args!("`chmod 600 {}`", path.display())));
     }
     let text = SecretString::from(fs::read_to_string(&path)?);
     // The parser's own message would show the line, and with it the secret.
     let stored: Option<Stored> = toml::from_str(text.expose_secret()).ok();
-    let stored =
-        stored.with_context(|| format!("misconfigured: {} cannot be read as written", path.display()))?;
+    let stored = stored.ok_or_else(|| {
+        let message = format!("{} cannot be read as written", path.display());
+        misconfigured(message, "move it away: a new secret is made, and open tokens are void")
+    })?;
     Ok(stored.transfer_token_secret)
+}
+
+fn misconfigured(message: impl Display, hint: impl Display) -> anyhow::Error {
+    refuse(ErrorCode::Misconfigured, message, hint)
 }
 
 fn make(home: &Home) -> Result<()> {
@@ -86,7 +99,8 @@ mod tests {
         assert_eq!(first.expose_secret(), second.expose_secret());
         assert!(first.expose_secret().len() >= TOKEN_SECRET_BYTES);
         fs::set_permissions(home.secrets(), fs::Permissions::from_mode(0o644)).expect("ours");
-        assert!(stored(&home).expect_err("open").to_string().contains("chmod 600"));
+        let problem = crate::refusal::problem(&stored(&home).expect_err("open"));
+        assert!(problem.hint.contains("chmod 600"), "{problem:?}");
     }
 
     #[test]

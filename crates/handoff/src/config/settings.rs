@@ -1,13 +1,14 @@
 //! What an operator may set, in `config.toml`. Everything has a safe default; unknown keys are refused.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use handoff_core::Policy;
-use handoff_protocol::{NanoUsd, Tier};
+use handoff_protocol::{ErrorCode, NanoUsd, Tier};
 use serde::{Deserialize, Serialize};
 
 use super::Home;
+use crate::refusal::refuse;
 
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -88,12 +89,15 @@ impl Settings {
         for path in [Some(home.settings()), user_file()].into_iter().flatten() {
             match std::fs::read_to_string(&path) {
                 Ok(text) => {
-                    return toml::from_str(&text)
-                        .with_context(|| format!("misconfigured: {} is not as documented", path.display()));
+                    let hint = format!("correct {}, as docs/configuration.md says", path.display());
+                    return toml::from_str(&text).map_err(|error| {
+                        refuse(ErrorCode::Misconfigured, malformed(&path, &text, &error), hint)
+                    });
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => {
-                    return Err(error).with_context(|| format!("{} cannot be read", path.display()));
+                    let message = format!("{} cannot be read: {error}", path.display());
+                    return Err(refuse(ErrorCode::Misconfigured, message, "check its permissions"));
                 }
             }
         }
@@ -124,6 +128,14 @@ impl Settings {
     }
 }
 
+/// What does not read, in one line: the parser's own message draws the place over several.
+fn malformed(path: &Path, text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let what = error.message().replace('\n', "; ");
+    format!("{}, line {line}: {what}", path.display())
+}
+
 fn user_file() -> Option<PathBuf> {
     let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = from("XDG_CONFIG_HOME").or_else(|| from("HOME").map(|home| home.join(".config")))?;
@@ -145,5 +157,6 @@ mod tests {
         std::fs::write(home.settings(), "[policy]\ngrace = 2\n").expect("written");
         let error = format!("{:#}", Settings::load(&home).expect_err("unknown key"));
         assert!(error.contains("misconfigured") && error.contains("grace"), "{error}");
+        assert!(error.contains("config.toml, line 2: ") && !error.contains('\n'), "{error}");
     }
 }

@@ -10,4 +10,5 @@ mod policy;
 mod processes;
 mod refused;
 mod told;
+mod words;
 mod world;

@@ -1,13 +1,15 @@
 //! The demo's document: what was seen, and which promises held.
 
 use handoff_protocol::request::EventView;
-use handoff_protocol::{Digest, NanoUsd, Status, Timestamp};
+use handoff_protocol::{Digest, NanoUsd, SessionId, Status, Timestamp, TransferId};
 use serde::Serialize;
 
 /// What `handoff demo --json` prints.
 #[derive(Debug, Serialize)]
 pub(super) struct Document {
     pub(super) schema: &'static str,
+    pub(super) transfer_id: TransferId,
+    pub(super) session_id: SessionId,
     pub(super) statuses: Vec<Status>,
     pub(super) events: Vec<EventView>,
     pub(super) ledger: Ledger,

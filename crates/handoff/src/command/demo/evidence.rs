@@ -88,6 +88,8 @@ impl Evidence {
         ];
         Document {
             schema: "handoff.demo.v1",
+            transfer_id: last.transfer,
+            session_id: last.session,
             statuses: statuses(&last.events),
             ledger: Ledger {
                 lines,

@@ -17,8 +17,8 @@ use self::evidence::Evidence;
 use self::stage::DemoStage;
 use self::story::Story;
 use crate::cli::{Demo, Source};
-use crate::command::plan;
 use crate::command::relocate::{Moving, SourceLink};
+use crate::command::{events, plan};
 use crate::output::Output;
 use crate::serving;
 
@@ -89,19 +89,13 @@ async fn play(stage: &mut DemoStage, story: &Story, output: Output) -> Result<do
 
 fn show(document: &document::Document, arguments: &Demo, stage: &DemoStage, output: Output) {
     output.line("\nevents");
-    for event in &document.events {
-        let detail: Vec<String> = event.detail.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        output.line(format_args!(
-            "  {:>3}  {}  {:<19}  {}",
-            event.seq,
-            event.at,
-            event.kind.as_str(),
-            detail.join(" ")
-        ));
+    for line in events::lines(&document.events) {
+        output.line(line);
     }
     output.line("\nledger");
     for line in &document.ledger.lines {
-        output.line(format_args!("  epoch {}  report {:>3}  ${}", line.epoch, line.seq, line.cost_usd));
+        let cost = format!("${}", line.cost_usd);
+        output.line(format_args!("  epoch {}  report {:>3}  {cost:<12}", line.epoch, line.seq));
     }
     output.line(format_args!("  sum ${}  spent ${}", document.ledger.sum_usd, document.ledger.spent_usd));
     output.line("\npromises");
@@ -121,12 +115,42 @@ fn show(document: &document::Document, arguments: &Demo, stage: &DemoStage, outp
             lost.join(", ")
         ));
     }
-    output.line("\nnext");
+    let program = program();
     if arguments.keep {
-        output.line(format_args!("  export HANDOFF_HOME={}", stage.home.path().display()));
-        output.line("  handoff status");
+        stays(stage, &program, output);
     }
-    output.line("  handoff doctor                     what this machine can enforce");
-    output.line("  handoff agent --task '…'           a session of your own");
-    output.line("  handoff plan && handoff move       and move it");
+    output.line("\nnext");
+    output.line(format_args!("  {program} doctor    what this machine can enforce"));
+    output.line("  a session of your own, with a model that gateway.toml knows (docs/configuration.md):");
+    output.line(format_args!(
+        "  {program} agent --name mine --task TEXT --model-url URL --model NAME --upstream NAME &"
+    ));
+    output.line(format_args!("  {program} plan mine"));
+    output.line(format_args!("  {program} move mine"));
+}
+
+/// What `--keep` leaves, and how each of it ends.
+fn stays(stage: &DemoStage, program: &str, output: Output) {
+    let home = stage.home.path().display();
+    output.line("\nkept");
+    output.line(format_args!(
+        "  the control plane, its node and its gateway   look: {program} --home {home} status"
+    ));
+    output.line(format_args!(
+        "                                                end: {program} --home {home} serve --stop"
+    ));
+    if let Some(pid) = stage.model_pid() {
+        output.line(format_args!("  the scripted model, process {pid:<17} end: kill {pid}"));
+    }
+    let root = stage.root().display();
+    output.line(format_args!("  the folder of all of it                       end: rm -r {root}"));
+}
+
+/// The running program as a shell finds it: by its name where that is on the path, else by its own path.
+fn program() -> String {
+    let Ok(own) = std::env::current_exe() else { return "handoff".to_owned() };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join("handoff")).find(|file| file.exists());
+    let is_own = found.and_then(|file| file.canonicalize().ok()).is_some_and(|file| file == own);
+    if is_own { "handoff".to_owned() } else { own.display().to_string() }
 }

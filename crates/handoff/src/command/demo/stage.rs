@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use handoff_gateway::Policy as GatewayPolicy;
 use handoff_protocol::money::PicoUsd;
-use handoff_protocol::{Tier, Timestamp, TransferId};
+use handoff_protocol::{ErrorCode, Tier, Timestamp, TransferId};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
@@ -19,9 +19,13 @@ use crate::command::serve;
 use crate::config::{Home, NodeSettings, PolicySettings, Settings};
 use crate::output::Output;
 use crate::process::{self, Needs};
+use crate::refusal::{OrRefuse as _, refuse};
 
 /// How long anything of the demo may take to start.
 const START_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long a control plane that is kept stays with nothing to do: a year.
+const KEPT_MS: u64 = 365 * 24 * 3_600_000;
 
 /// The unit of compute that is reserved and charged.
 pub(super) const TICK_MS: u64 = 1_000;
@@ -48,11 +52,12 @@ impl DemoStage {
         let root = directory.path().canonicalize()?;
         let home = Home::find(Some(root.join("home")))?;
         home.prepare()?;
-        std::fs::write(home.settings(), toml::to_string(&settings())?)?;
+        std::fs::write(home.settings(), toml::to_string(&settings(arguments.keep))?)?;
         let scripted = arguments.model.model_url.is_none();
         let model = if scripted { Some(start_model(&home, &root, arguments.keep).await?) } else { None };
         let policy = policy(&arguments.model, &root)?;
-        GatewayPolicy::parse(&policy).context("the gateway's policy for this model is not complete")?;
+        let (code, what) = (ErrorCode::InvalidArgument, "the named model cannot be used");
+        GatewayPolicy::parse(&policy).or_refuse(code, what, "check --model-url and the prices")?;
         std::fs::write(home.gateway_policy(), policy)?;
         let agent = start_agent(&home, &root, &arguments.model)?;
         let agent_pid = agent.id().context("the agent ended at once")?;
@@ -76,6 +81,16 @@ impl DemoStage {
 
     pub(super) fn source_pid(&self) -> u32 {
         self.agent_pid
+    }
+
+    /// The scripted model's process, while it runs.
+    pub(super) fn model_pid(&self) -> Option<u32> {
+        self.model.as_ref().and_then(Child::id)
+    }
+
+    /// Where everything is.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     pub(super) fn request_log(&self) -> PathBuf {
@@ -105,7 +120,13 @@ impl DemoStage {
                 bail!("the agent ended: {status}; see {}", self.root.join("agent.log").display());
             }
             if Instant::now() > deadline {
-                bail!("the agent did not take {steps} steps within {} s", START_WITHIN.as_secs());
+                let message =
+                    format!("the agent did not take {steps} steps within {} s", START_WITHIN.as_secs());
+                let log = self.root.join("agent.log");
+                let text = std::fs::read_to_string(&log).unwrap_or_default();
+                let last = text.lines().rev().find(|line| line.contains("in vain")).unwrap_or_default();
+                let hint = format!("see {}: {}", log.display(), last.trim());
+                return Err(refuse(ErrorCode::MoveBlocked, message, hint.trim_end_matches([':', ' '])));
             }
             sleep(Duration::from_millis(20)).await;
         }
@@ -152,7 +173,7 @@ impl DemoStage {
 }
 
 /// Short times, so that the whole life of a transfer fits into seconds, and a tier whose seconds are dear.
-fn settings() -> Settings {
+fn settings(keep: bool) -> Settings {
     let policy = PolicySettings {
         grace_ms: Some(2_000),
         tick_ms: Some(TICK_MS),
@@ -162,7 +183,9 @@ fn settings() -> Settings {
         ..PolicySettings::default()
     };
     let node = NodeSettings { allow_degraded: true, checkpoint_every_ms: Some(5_000) };
-    Settings { policy, node, ..Settings::default() }
+    // What is kept stays until it is ended.
+    let idle_exit_ms = keep.then_some(KEPT_MS);
+    Settings { policy, node, idle_exit_ms, ..Settings::default() }
 }
 
 /// A tier whose seconds are dear.
@@ -204,9 +227,10 @@ fn policy(choice: &ModelChoice, root: &Path) -> Result<String> {
         return Ok(GatewayPolicy::scripted_text(base, "scripted", &input.to_string(), &output.to_string()));
     };
     let prices = choice.price_input.as_ref().zip(choice.price_output.as_ref());
-    let (input, output) =
-        prices.context("a model that is not scripted needs --price-input and --price-output")?;
-    let model = choice.model.as_deref().context("name the model with --model")?;
+    let missing = "a model that is not scripted needs a name and its prices";
+    let hint = "give --model, --price-input and --price-output, per million tokens in US dollars";
+    let (input, output) = prices.or_refuse(ErrorCode::InvalidArgument, missing, hint)?;
+    let model = choice.model.as_deref().or_refuse(ErrorCode::InvalidArgument, missing, hint)?;
     let mut text = toml::Table::new();
     let mut upstream = toml::Table::new();
     upstream.insert("name".into(), "model".into());

@@ -10,6 +10,7 @@ use handoff_protocol::{Status, TransferId};
 use tokio::time::Instant;
 
 use super::story::Story;
+use crate::command::status;
 use crate::output::Output;
 
 /// The longest life of the demo's session at its destination.
@@ -47,9 +48,7 @@ pub(super) async fn until_closed(
 }
 
 fn line(view: &TransferView) -> String {
-    let spent = view
-        .budget
-        .map_or(String::new(), |budget| format!("spent ${} of ${}", budget.spent_usd, budget.allocated_usd));
+    let spent = view.budget.map_or(String::new(), |budget| status::money(&budget));
     let reason = view.reason.as_ref().map_or(String::new(), |reason| format!("  ({reason})"));
     format!("{:<12} {spent}{reason}", view.status.as_str())
 }

@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use handoff_protocol::id::RequestId;
@@ -44,6 +45,9 @@ pub struct MoveJournal {
     pub activations: u32,
     /// The source was about to be told to stop for good, and has not yet been let go on.
     pub frozen: bool,
+    /// When it was told to, in Unix milliseconds: the pause that a later process reports begins there.
+    #[serde(default)]
+    pub frozen_at_ms: Option<u64>,
     /// Names the return: made when the source had confirmed that it is frozen, and durable before it is sent.
     pub nonce: Option<IncarnationId>,
     /// How it ended.
@@ -108,10 +112,21 @@ impl MoveJournal {
         }
     }
 
+    /// From the source's stop until now, where it stopped.
+    pub fn paused(&self) -> Option<Duration> {
+        Some(Duration::from_millis(unix_ms().saturating_sub(self.frozen_at_ms?)))
+    }
+
     /// The request id of a step.
     pub fn request(&self, step: &str) -> Option<RequestId> {
         format!("{}.{step}", self.id).parse().ok()
     }
+}
+
+/// Now, by this host's clock: for people only.
+pub fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn directory(home: &Home) -> PathBuf {

@@ -6,11 +6,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use handoff_agent::control::{Freeze, FromAgent, Holder, LINE_BYTES, Status, ToAgent};
 use handoff_protocol::session_dir::Boundary;
-use handoff_protocol::{SessionId, TransferId};
+use handoff_protocol::{ErrorCode, SessionId, TransferId};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
+
+use crate::refusal::OrRefuse as _;
 
 /// How long the agent may take to answer a question.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -27,7 +29,8 @@ impl SourceLink {
     /// Connects to the agent's control socket.
     pub async fn connect(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket).await;
-        let stream = stream.with_context(|| format!("no agent listens at {}", socket.display()))?;
+        let message = format!("no agent listens at {}", socket.display());
+        let stream = stream.or_refuse(ErrorCode::MoveBlocked, message, "start the agent again")?;
         let (read, write) = stream.into_split();
         Ok(Self { read: BufReader::new(read), write, partial: Vec::new() })
     }

@@ -9,8 +9,8 @@ mod rest;
 mod undo;
 
 use anyhow::{Context as _, Result, bail};
-use handoff_protocol::SessionId;
 use handoff_protocol::request::TransferView;
+use handoff_protocol::{ErrorCode, Problem, SessionId};
 use serde::Serialize;
 
 pub use self::journal::{MoveJournal, lies_below};
@@ -18,7 +18,7 @@ pub use self::link::SourceLink;
 pub use self::moving::{Moved, Moving, bytes, new_id};
 use self::rest::{Rest, Truth};
 use crate::cli::Move;
-use crate::command::plan;
+use crate::command::{plan, status};
 use crate::config::Home;
 use crate::output::Output;
 use crate::serving;
@@ -41,7 +41,10 @@ pub async fn run(home: &Home, arguments: Move, output: Output) -> Result<()> {
         return resume(home, output).await;
     }
     if let Some(open) = MoveJournal::open(home)? {
-        bail!("the move of '{}' was interrupted: finish it with `handoff move --resume` first", open.source);
+        let message = format!("the move of '{}' was interrupted", open.source);
+        let problem =
+            Problem::new(ErrorCode::SessionBusy, message, "finish it first: `handoff move --resume`");
+        return Err(Problem { transfer_id: open.transfer_id, ..problem }.into());
     }
     let client = serving::ensure(home).await?;
     let plan = plan::make(home, &arguments.source).await?;
@@ -70,7 +73,7 @@ fn done(moving: &Moving, moved: &Moved, output: Output) -> Result<()> {
     let node = view.destination.as_ref().map(|place| place.node_id.to_string()).unwrap_or_default();
     output.line(format_args!("running on {node}; this copy is retired"));
     let budget = view.budget.context("an active transfer has a budget")?;
-    output.line(format_args!("spent ${} of ${}", budget.spent_usd, budget.allocated_usd));
+    output.line(status::money(&budget));
     output.line("next:");
     output.line(format_args!("  handoff status {}", view.transfer));
     output.line(format_args!("  handoff logs {}", view.transfer));

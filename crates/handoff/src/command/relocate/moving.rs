@@ -16,10 +16,12 @@ use handoff_protocol::session_dir::{Boundary, Standing};
 use handoff_protocol::{Digest, ErrorCode, IncarnationId, Status, TransferId};
 use handoff_snapshot::{CaptureIndex, CaptureSource, Captured, Moment};
 
-use super::journal::{MoveEnd, MoveJournal};
+use super::journal::{MoveEnd, MoveJournal, unix_ms};
 use super::link::SourceLink;
+use crate::command::transfer;
 use crate::config::Home;
 use crate::output::Output;
+use crate::refusal::{OrRefuse as _, refuse};
 use crate::serving;
 
 /// How long the source may take to reach a step boundary before its running call is interrupted.
@@ -159,9 +161,8 @@ impl Moving {
             if observed == Some(ObservedState::Failed) {
                 let since = *failing_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > FAILING_FOR {
-                    return anyhow::anyhow!(
-                        "the destination cannot be prepared; `handoff logs node` says why"
-                    );
+                    let message = "the destination cannot be prepared";
+                    return refuse(ErrorCode::NotVerified, message, "`handoff logs node` says why");
                 }
             } else {
                 failing_since = None;
@@ -270,9 +271,10 @@ impl Moving {
             transfer_id: self.transfer()?,
             epoch: self.journal.epoch.context("nothing was staged yet")?,
         };
-        let link =
-            self.link.as_mut().context("the source is not running: start its agent again, then resume")?;
+        let (code, hint) = (ErrorCode::MoveBlocked, "start its agent again, then `handoff move --resume`");
+        let link = self.link.as_mut().or_refuse(code, "the source is not running", hint)?;
         self.journal.frozen = true;
+        self.journal.frozen_at_ms.get_or_insert_with(unix_ms);
         self.journal.save(&self.home)?;
         let boundary = link.freeze(freeze, STOP_WITHIN).await?;
         self.journal.nonce.get_or_insert_with(new_id);
@@ -288,6 +290,7 @@ impl Moving {
             pushed = push => pushed?,
             failed = self.until_it_keeps_failing() => return Err(failed),
         };
+        let view = transfer::verified(view)?;
         if view.status != Status::Pushed {
             bail!("the destination did not verify the snapshot; the transfer is {}", view.status);
         }
@@ -333,7 +336,8 @@ impl Moving {
         if view.status != Status::Active {
             bail!("the transfer is {}, not active", view.status);
         }
-        let pause = paused.elapsed();
+        // Of a move that was resumed the pause began before this process did.
+        let pause = self.journal.paused().unwrap_or_else(|| paused.elapsed());
         self.say(format_args!("active       paused {:.1} s", pause.as_secs_f64()));
         self.retire().await?;
         Ok(Moved { view, pause: Some(pause) })

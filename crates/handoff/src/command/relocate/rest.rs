@@ -93,6 +93,7 @@ mod tests {
             session: SessionId::from_u128(1),
             status,
             epoch: 1,
+            held_epoch: None,
             version: 1,
             snapshot: Digest::of(b""),
             is_final,
@@ -126,6 +127,7 @@ mod tests {
             node: None,
             activations: 0,
             frozen: false,
+            frozen_at_ms: None,
             nonce: None,
             ended: None,
         }
