@@ -92,11 +92,10 @@ pub async fn run(home: &Home, arguments: Serve, output: Output) -> Result<()> {
 
 /// Ends every process of this state directory: first the one that would start the others again.
 pub async fn stop(home: &Home) -> Result<Vec<&'static str>> {
-    let mut stopped = Vec::new();
-    for role in ["supervise", "serve", "node", "gateway"] {
-        if process::is_taken(home, role)? {
-            stopped.push(role);
-        }
+    let roles = ["supervise", "serve", "node", "gateway"];
+    // Looked at before the first is told: it takes the others along.
+    let stopped = roles.into_iter().filter(|role| process::is_taken(home, role).unwrap_or(false)).collect();
+    for role in roles {
         stop_role(home, role, STOP_WITHIN).await?;
     }
     Ok(stopped)

@@ -185,3 +185,38 @@ async fn log(client: &Client, transfer: TransferId, after: u64, output: Output) 
     output.titled("handoff.transfer-events.v1", &Log { transfer, events: all });
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(status: Status, observed: Option<&str>) -> TransferView {
+        let zeros = "0".repeat(64);
+        let text = serde_json::json!({
+            "schema": "handoff.status.v1",
+            "transfer": TransferId::from_u128(1),
+            "session": "ses_00000000000000000000000001",
+            "status": status, "epoch": 1, "version": 1, "final": true,
+            "snapshot": format!("sha256:{zeros}"),
+            "destination": {
+                "node_id": "nod_00000000000000000000000001", "tier": "s", "generation": 1,
+                "observed": observed, "resting": false,
+            },
+            "source_must_keep_running": true, "expires_at": "1970-01-01T00:00:00.000Z", "events": [],
+        });
+        serde_json::from_value(text).expect("a view")
+    }
+
+    /// H-106
+    #[test]
+    fn a_push_that_is_not_verified_can_be_waited_for_and_says_how_its_destination_is() {
+        let problem = verified(view(Status::Provisioned, Some("failed"))).expect_err("not yet");
+        assert_eq!((problem.code, problem.retryable), (ErrorCode::NotVerified, true));
+        assert!(
+            problem.message.contains("is failed") && problem.hint.contains("transfer push xfr_"),
+            "{problem:?}"
+        );
+        assert_eq!(problem.status, Some(Status::Provisioned));
+        assert!(verified(view(Status::Pushed, None)).is_ok());
+    }
+}
