@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use handoff_protocol::SessionId;
 use handoff_protocol::document::{
     AgentInfo, Environment, Lineage, McpServer, ModelInfo, SessionDocument, TurnState,
 };
@@ -19,6 +20,8 @@ pub const KIND: &str = "handoff";
 /// What a session begins with.
 #[derive(Debug, Clone)]
 pub struct NewSession<'s> {
+    /// Its name, for as long as it exists anywhere.
+    pub session_id: SessionId,
     /// Its system prompt, if it has one.
     pub system_prompt: Option<&'s str>,
     /// The first thing that is said to it; without one it waits.
@@ -64,7 +67,7 @@ pub fn new_session(dir: &Path, new: &NewSession<'_>) -> Result<(), AgentError> {
         durable::prepare(dir, name, text.as_bytes()).map_err(file)?;
     }
     // Last, and durable with everything before: an agent refuses to start without it.
-    standing::write(dir, &Standing::Holder { session_id: None, epoch: 1 })
+    standing::write(dir, &Standing::Holder { session_id: new.session_id, epoch: 1 })
 }
 
 fn json<T: serde::Serialize>(value: &T) -> String {
@@ -98,6 +101,7 @@ mod tests {
 
     fn new() -> NewSession<'static> {
         NewSession {
+            session_id: SessionId::from_u128(1),
             system_prompt: Some("be brief"),
             first_user_message: Some("é \"go\""),
             model: None,

@@ -59,7 +59,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (session_id, transfer_id) = (SessionId::from_u128(1), TransferId::from_u128(2));
         assert!(matches!(may_run(dir.path()), Err(AgentError::Corrupt { .. })));
-        write(dir.path(), &Standing::Holder { session_id: None, epoch: 1 }).expect("written");
+        write(dir.path(), &Standing::Holder { session_id, epoch: 1 }).expect("written");
         assert_eq!(may_run(dir.path()).expect("a holder"), 1);
         let frozen = Standing::Frozen { session_id, transfer_id, epoch: 1 };
         write(dir.path(), &frozen).expect("written");

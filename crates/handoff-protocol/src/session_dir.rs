@@ -41,8 +41,9 @@ pub struct Boundary {
 pub enum Standing {
     /// It holds the session in this epoch, as far as it knows.
     Holder {
-        /// Absent until the session was staged for the first time.
-        session_id: Option<SessionId>,
+        /// The session. It is named when it begins, not when it is staged: whoever moves it, and however many at
+        /// once, names the same one, and the control plane lets one of them.
+        session_id: SessionId,
         /// The epoch, 1 before staging.
         epoch: u64,
     },

@@ -11,6 +11,16 @@ use crate::self_snapshot;
 
 impl Machine {
     pub(super) fn quiesce(&mut self, within_ms: u64, freeze: Option<Freeze>, out: &mut Out) {
+        if let Some(before) = self.frozen_for()
+            && freeze.is_some_and(|freeze| freeze.transfer_id != before.transfer_id)
+        {
+            refuse(
+                "quiesce",
+                "frozen for another transfer: that one must end, and the source return, first",
+                out,
+            );
+            return;
+        }
         if self.gate != Gate::Open {
             // Nothing is going on, and nothing may: the answer is true already.
             return self.hold(freeze, out);
@@ -27,6 +37,14 @@ impl Machine {
                 self.advance(out);
             }
             Doing::Snapshot => self.hold_at_boundary(out),
+        }
+    }
+
+    /// The transfer that it stands still for, or is about to.
+    fn frozen_for(&self) -> Option<Freeze> {
+        match self.gate {
+            Gate::Held(before) => before,
+            Gate::Shut | Gate::Open | Gate::Ended => self.quiesce.flatten(),
         }
     }
 
@@ -96,7 +114,7 @@ impl Machine {
         if let Some(Holder { session_id, epoch }) = holder {
             self.epoch = Some(epoch);
             out.push(Effect::Epoch(epoch));
-            out.push(Effect::WriteStanding(Standing::Holder { session_id: Some(session_id), epoch }));
+            out.push(Effect::WriteStanding(Standing::Holder { session_id, epoch }));
         }
         self.quiesce = None;
         self.stuck = None;

@@ -227,9 +227,24 @@ fn frozen_is_durable_before_it_is_told_and_only_a_holder_thaws_it() {
     assert_eq!(machine.status().activity, Activity::Frozen);
     let holder = Holder { session_id: SESSION, epoch: 2 };
     let effects = machine.handle(resume(Some(holder)));
-    let standing = Standing::Holder { session_id: Some(SESSION), epoch: 2 };
+    let standing = Standing::Holder { session_id: SESSION, epoch: 2 };
     assert_eq!(effects[..2], [Effect::Epoch(2), Effect::WriteStanding(standing)]);
     assert!(matches!(effects[2], Effect::CallModel { .. }));
+}
+
+/// Two movers of one source: only the first has it stop.
+#[test]
+fn it_is_frozen_for_one_transfer_at_a_time() {
+    let other = Freeze { transfer_id: TransferId::from_u128(77), ..FREEZE };
+    let (mut machine, _) = calling();
+    machine.handle(quiesce(500, Some(FREEZE)));
+    let effects = machine.handle(quiesce(500, Some(other)));
+    assert!(matches!(effects[..], [Effect::Tell(FromAgent::Refused { .. })]), "{effects:?}");
+    let effects = machine.handle(quiesce(0, Some(FREEZE)));
+    let frozen = Standing::Frozen { session_id: SESSION, transfer_id: TRANSFER, epoch: 1 };
+    assert!(effects.contains(&Effect::WriteStanding(frozen)), "{effects:?}");
+    let effects = machine.handle(quiesce(0, Some(other)));
+    assert!(matches!(effects[..], [Effect::Tell(FromAgent::Refused { .. })]), "{effects:?}");
 }
 
 #[test]

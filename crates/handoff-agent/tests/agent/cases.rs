@@ -2,6 +2,7 @@
 
 use handoff_agent::INTERRUPTED;
 use handoff_agent::control::FromAgent;
+use handoff_protocol::SessionId;
 use handoff_protocol::document::TurnState;
 use handoff_protocol::session_dir::{MESSAGES, SYSTEM_PROMPT, Standing};
 use handoff_scripted_model::{Script, ScriptedCall, Step};
@@ -11,7 +12,7 @@ use crate::world::{World, assert_one_conversation, restore};
 async fn restored(script: Script, system_prompt: &str, messages: &[&str], turn: TurnState) -> World {
     let world = World::empty(script).await;
     restore(&world.session(), system_prompt, messages, turn);
-    let holder = Standing::Holder { session_id: None, epoch: 1 };
+    let holder = Standing::Holder { session_id: SessionId::from_u128(1), epoch: 1 };
     handoff_agent::standing::write(&world.session(), &holder).expect("written");
     world
 }

@@ -98,7 +98,7 @@ async fn frozen_is_on_disk_and_outlives_the_process() {
     assert_eq!(world.boundary(), boundary);
     let again = world.start().ended().await;
     assert!(matches!(again, Err(AgentError::Frozen { epoch: 1, .. })), "{again:?}");
-    let holder = Standing::Holder { session_id: Some(SESSION), epoch: 2 };
+    let holder = Standing::Holder { session_id: SESSION, epoch: 2 };
     standing::write(&world.session(), &holder).expect("written");
     world.run_once_more().await;
     assert_one_conversation(&world.requests());
@@ -117,7 +117,7 @@ async fn a_frozen_source_goes_on_for_its_holder() {
     line.tell(&ToAgent::Resume { holder: Some(Holder { session_id: SESSION, epoch: 3 }) }).await;
     line.step(boundary.step + 1).await;
     let standing = standing::read(&world.session()).expect("readable");
-    assert_eq!(standing, Some(Standing::Holder { session_id: Some(SESSION), epoch: 3 }));
+    assert_eq!(standing, Some(Standing::Holder { session_id: SESSION, epoch: 3 }));
     let epochs: Vec<_> = world.requests().into_iter().filter_map(|record| record.epoch).collect();
     assert_eq!(
         (epochs.first().map(String::as_str), epochs.last().map(String::as_str)),

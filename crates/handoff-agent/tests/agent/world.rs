@@ -44,6 +44,7 @@ impl World {
 
     fn begun(self) -> Self {
         let new = NewSession {
+            session_id: handoff_protocol::SessionId::from_u128(1),
             system_prompt: Some("be brief"),
             first_user_message: Some("begin"),
             model: None,

@@ -10,10 +10,10 @@ use handoff_agent::control::Control;
 use handoff_agent::{
     AgentOptions, Bearer, Endpoint, ExitReason, NewSession, Observer, Place, Reach, Register, new_session,
 };
-use handoff_protocol::ErrorCode;
 use handoff_protocol::document::{ModelInfo, SessionDocument};
 use handoff_protocol::reference::{CredentialRef, Scheme};
 use handoff_protocol::session_dir;
+use handoff_protocol::{ErrorCode, SessionId};
 use secrecy::SecretString;
 
 use self::narrator::Narrator;
@@ -121,6 +121,7 @@ fn begin(arguments: &Arguments, state: &Path, workspace: &Path) -> Result<()> {
     make_private(state)?;
     let host = serving::host_name();
     let new = NewSession {
+        session_id: SessionId::from(uuid::Uuid::now_v7()),
         system_prompt: prompt.as_deref(),
         first_user_message: Some(task),
         model: Some(model),

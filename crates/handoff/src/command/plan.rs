@@ -24,7 +24,7 @@ const SECRETS_SHOWN: usize = 12;
 pub struct Plan {
     source: Record,
     session_id: SessionId,
-    epoch: Option<u64>,
+    epoch: u64,
     survey: Survey,
     tier: Tier,
     budget: NanoUsd,
@@ -61,7 +61,7 @@ pub async fn run(home: &Home, arguments: Arguments, output: Output) -> Result<()
 pub async fn make(home: &Home, wanted: &Source) -> Result<Plan> {
     let source = choose(home, wanted)?;
     let (session_id, epoch) = match &standing(&source)? {
-        Standing::Holder { session_id, epoch } => (*session_id, session_id.map(|_| *epoch)),
+        Standing::Holder { session_id, epoch } => (*session_id, *epoch),
         Standing::Frozen { transfer_id, .. } => {
             let message = format!("the session of '{}' stands still for {transfer_id}", source.name);
             return Err(busy(*transfer_id, message, "finish that move with `handoff move --resume`"));
@@ -74,7 +74,6 @@ pub async fn make(home: &Home, wanted: &Source) -> Result<Plan> {
     };
     let tier = tier(home, &wanted.tier)?;
     let survey = survey(&source.session_dir, Some(&source.workspace)).await?;
-    let session_id = session_id.unwrap_or_else(|| SessionId::from(uuid::Uuid::now_v7()));
     Ok(Plan { source, session_id, epoch, survey, tier, budget: wanted.budget })
 }
 
@@ -96,13 +95,15 @@ pub fn tier(home: &Home, name: &TierName) -> Result<Tier> {
 /// Whether the source may run, by its own file.
 fn standing(source: &Record) -> Result<Standing> {
     let standing = handoff_agent::standing::read(&source.session_dir)?;
-    Ok(standing.unwrap_or(Standing::Holder { session_id: None, epoch: 1 }))
+    let message = || format!("{} holds no session of a source", source.session_dir.display());
+    standing.ok_or_else(|| refuse(ErrorCode::NotFound, message(), "start it with `handoff agent`"))
 }
 
 fn session_of(source: &Record) -> Option<SessionId> {
     match standing(source).ok()? {
-        Standing::Holder { session_id, .. } => session_id,
-        Standing::Frozen { session_id, .. } | Standing::Retired { session_id, .. } => Some(session_id),
+        Standing::Holder { session_id, .. }
+        | Standing::Frozen { session_id, .. }
+        | Standing::Retired { session_id, .. } => Some(session_id),
     }
 }
 
@@ -152,7 +153,7 @@ impl Plan {
             workspace_dir: self.source.workspace.clone(),
             control_socket: self.source.control_socket.clone().unwrap_or_default(),
             session_id: self.session_id,
-            epoch: self.epoch,
+            epoch: Some(self.epoch),
             draft: None,
             transfer_id: None,
             tier: wanted.tier.clone(),
@@ -240,7 +241,7 @@ impl Plan {
         output.document(&Document {
             schema: "handoff.plan.v1",
             source: &source.name,
-            session_id: self.epoch.map(|_| self.session_id),
+            session_id: Some(self.session_id),
             survey,
             tier: self.tier.name.as_str(),
             price_per_hour_usd: hour,

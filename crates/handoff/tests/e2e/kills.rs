@@ -3,6 +3,7 @@
 //! kill never falls on the same instruction twice.
 
 use handoff_protocol::Status;
+use handoff_protocol::listing::TransferQuery;
 use handoff_testkit::rounds::rounds;
 
 use crate::world::World;
@@ -95,6 +96,23 @@ async fn the_move_dies_before_the_claim_and_is_resumed() {
 #[tokio::test]
 async fn the_move_dies_after_the_claim_and_is_resumed() {
     kill_move_when(AFTER).await;
+}
+
+/// H-6: however many movers there are, the session is one.
+#[tokio::test]
+async fn of_three_moves_at_once_one_moves_the_session() {
+    for _ in 0..rounds() {
+        let world = World::new();
+        let movers: Vec<_> = (0..3).map(|_| world.start(&["move", "--budget", "5.00"])).collect();
+        let ended: Vec<_> =
+            movers.into_iter().map(|mover| mover.wait_with_output().expect("it ends")).collect();
+        let view = world.wait_for(AFTER).await;
+        assert!(ended.iter().any(|mover| mover.status.success()), "{ended:?}");
+        let active =
+            world.client().transfers(&TransferQuery::default().in_status(AFTER)).await.expect("a list");
+        assert_eq!(active.transfers.len(), 1, "{:?}", active.transfers);
+        world.conclude(view.transfer, 2).await;
+    }
 }
 
 /// The commit of `terminated` is all that has to happen: the next reconcile removes the rest.

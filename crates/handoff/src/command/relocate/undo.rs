@@ -101,7 +101,7 @@ impl Moving {
         match &mut self.link {
             Some(link) => link.resume(Holder { session_id, epoch: returned.epoch }).await,
             None => {
-                let holder = Standing::Holder { session_id: Some(session_id), epoch: returned.epoch };
+                let holder = Standing::Holder { session_id, epoch: returned.epoch };
                 Ok(handoff_agent::standing::write(&self.journal.state_dir, &holder)?)
             }
         }
