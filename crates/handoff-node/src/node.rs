@@ -44,6 +44,8 @@ pub enum NodeError {
 /// When it cannot start, or the control plane refuses it for good.
 pub async fn run(options: NodeOptions, stop: CancellationToken) -> Result<(), NodeError> {
     std::fs::create_dir_all(options.home.join("destinations"))?;
+    // What is made durable in it has to be found after a power cut.
+    std::fs::File::open(&options.home)?.sync_all()?;
     let identity = Identity::load_or_make(&options.home)?;
     let client = Client::unix(&options.control_plane).as_node(identity.id());
     let driver: Arc<dyn Driver> = Arc::new(Native::new(&options.executable));

@@ -13,6 +13,8 @@ use handoff_protocol::{AuthorizationId, Digest, IncarnationId, SessionId, Transf
 use serde::{Deserialize, Serialize};
 
 const FILE: &str = "destination.json";
+/// What a record that cannot be read is called from then on, for people.
+const DAMAGED: &str = "destination.json.damaged";
 
 /// A destination as it was left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +142,31 @@ impl Record {
         file.write_all(&serde_json::to_vec(self).expect("plain data"))?;
         file.sync_all()?;
         fs::rename(&temporary, directory.join(FILE))?;
-        fs::File::open(directory)?.sync_all()
+        sync(directory)?;
+        // The directory itself may be new.
+        directory.parent().map_or(Ok(()), sync)
+    }
+}
+
+fn sync(directory: &Path) -> io::Result<()> {
+    fs::File::open(directory)?.sync_all()
+}
+
+/// Whether reading a record failed for what it says. Everything else may pass.
+pub fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::IsADirectory)
+}
+
+/// Takes a record that cannot be read out of the way and keeps it.
+pub fn put_aside(directory: &Path) -> io::Result<()> {
+    let aside = directory.join(DAMAGED);
+    // A file cannot take the place of a directory.
+    if fs::symlink_metadata(&aside).is_ok_and(|found| found.is_dir()) {
+        fs::remove_dir_all(&aside)?;
+    }
+    match fs::rename(directory.join(FILE), aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Err(_) | Ok(()) => sync(directory),
     }
 }
 
@@ -161,7 +187,12 @@ mod tests {
         record.holding = Some(Holding { epoch: 4, incarnation: IncarnationId::from_u128(5) });
         record.save(home.path()).expect("saved");
         assert_eq!(Record::load(home.path()).expect("readable"), Some(record));
-        fs::write(home.path().join(FILE), "{").expect("written");
-        assert!(Record::load(home.path()).is_err());
+        for damaged in ["{", "", "\0\0\0\0"] {
+            fs::write(home.path().join(FILE), damaged).expect("written");
+            assert!(is_damage(&Record::load(home.path()).expect_err("unreadable")), "{damaged:?}");
+            put_aside(home.path()).expect("renamed");
+            assert_eq!(Record::load(home.path()).expect("nothing to read"), None);
+            assert_eq!(fs::read_to_string(home.path().join(DAMAGED)).expect("kept"), damaged);
+        }
     }
 }

@@ -71,6 +71,7 @@ pub mod lease;
 mod lines;
 mod name;
 mod native;
+mod probe;
 mod proc;
 mod spec;
 mod strays;

@@ -8,7 +8,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use handoff_protocol::{IncarnationId, Tier};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::cgroup::{Cgroups, Usage};
@@ -18,8 +17,9 @@ use crate::isolation::{Facet, Isolation};
 use crate::launch::plan::{LaunchPlan, Payload, Report};
 use crate::lines::Splitter;
 use crate::name::Name;
+use crate::probe;
 use crate::proc::{Process, SUBCOMMAND};
-use crate::spec::{EXE_INSIDE, Spec, StartError, Started};
+use crate::spec::{Spec, StartError, Started};
 use crate::strays;
 use crate::teardown::{self, Absence, Leftovers};
 
@@ -38,7 +38,7 @@ impl Native {
 
 impl Driver for Native {
     fn probe(&self) -> Isolation {
-        probe(&self.exe).unwrap_or_else(|why| Isolation::default().rest_lost(&why))
+        probe::probe(&self.exe).unwrap_or_else(|why| Isolation::default().rest_lost(&why))
     }
 
     fn start(&self, spec: &Spec) -> Result<Started, StartError> {
@@ -62,29 +62,7 @@ impl Driver for Native {
     }
 }
 
-/// Makes a sandbox whose agent ends at once, in a directory of its own, and removes both.
-fn probe(exe: &Path) -> Result<Isolation, String> {
-    let unique = uuid::Uuid::new_v4().simple().to_string();
-    let name: Name = format!("probe-{unique}").parse().expect("hexadecimal digits");
-    let dir = std::env::temp_dir().join(format!("handoff-{name}"));
-    for part in ["workspace", "state", "door"] {
-        fs::create_dir_all(dir.join(part)).map_err(|error| format!("{}: {error}", dir.display()))?;
-    }
-    let tier = Tier::defaults().swap_remove(0);
-    let mut spec = Spec::new(name, &dir, exe, tier, IncarnationId::from_u128(0));
-    spec.command = vec![EXE_INSIDE.to_owned(), SUBCOMMAND.to_owned(), "nothing".to_owned()];
-    spec.allow_degraded = true;
-    let facts = match start(&spec) {
-        Ok(started) => Ok(started.isolation),
-        Err(StartError::IsolationUnavailable(facts)) => Ok(facts),
-        Err(error) => Err(error.to_string()),
-    };
-    let gone = teardown::teardown(&spec.name, &dir).map_err(|left| left.to_string());
-    let _ = fs::remove_dir_all(&dir);
-    gone.and(facts)
-}
-
-fn start(spec: &Spec) -> Result<Started, StartError> {
+pub(crate) fn start(spec: &Spec) -> Result<Started, StartError> {
     check(spec)?;
     let taken = teardown::search(|name| name == &spec.name);
     if !taken.map_err(|error| StartError::Invalid(error.to_string()))?.is_empty() {
@@ -195,6 +173,7 @@ fn plan(spec: &Spec, cgroups: Cgroups) -> LaunchPlan {
             log_bytes: spec.log_bytes,
             allow_degraded: spec.allow_degraded,
             bare: None,
+            ends_with_maker: spec.ends_with_maker,
         },
     }
 }

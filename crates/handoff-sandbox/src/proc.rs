@@ -124,6 +124,15 @@ impl Stat {
     }
 }
 
+/// Whether the process that started then has ended. What cannot be read has not.
+pub(crate) fn has_ended(pid: i32, start_ticks: u64) -> bool {
+    match fs::read(format!("/proc/{pid}/stat")) {
+        Ok(stat) => Stat::parse(&stat).is_some_and(|stat| stat.start_ticks != start_ticks || stat.ended()),
+        // The one is a directory that is not there, the other a process that ended while it was read.
+        Err(error) => error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH),
+    }
+}
+
 /// The ids of all processes that this one can see.
 pub(crate) fn pids() -> io::Result<Vec<i32>> {
     pids_in(Path::new("/proc"))

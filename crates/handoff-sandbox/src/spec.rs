@@ -50,6 +50,8 @@ pub struct Spec {
     pub allow_degraded: bool,
     /// How long the start may take until the agent has been executed.
     pub start_within: Duration,
+    /// Nobody will look for it again: it ends once its start is over, and with the process that starts it.
+    pub(crate) ends_with_maker: bool,
 }
 
 impl Spec {
@@ -75,6 +77,7 @@ impl Spec {
             tmp_bytes: 64 << 20,
             allow_degraded: false,
             start_within: Duration::from_secs(10),
+            ends_with_maker: false,
         }
     }
 
@@ -110,6 +113,7 @@ impl fmt::Debug for Spec {
             .field("tmp_bytes", &self.tmp_bytes)
             .field("allow_degraded", &self.allow_degraded)
             .field("start_within", &self.start_within)
+            .field("ends_with_maker", &self.ends_with_maker)
             .finish()
     }
 }

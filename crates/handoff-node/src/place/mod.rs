@@ -2,6 +2,7 @@
 //! next step.
 
 mod claim;
+mod damaged;
 mod hold;
 mod prepare;
 mod remove;
@@ -43,6 +44,8 @@ pub(crate) struct Place {
     shared: Arc<Shared>,
     dir: PathBuf,
     record: Record,
+    /// Why the record could not be read; the one here is empty then, and nothing of it is settled yet.
+    damaged: Option<String>,
     wanted: watch::Receiver<Destination>,
     sandbox: Sandbox,
     link: Option<InitLink>,
@@ -94,12 +97,17 @@ impl Place {
         let first = wanted.borrow().clone();
         let (transfer, generation) = (first.transfer_id, first.generation);
         let dir = record::directory(&shared.options.home, transfer, generation);
-        let record = Record::load(&dir)?.unwrap_or(Record::new(transfer, generation, first.session_id));
+        let (found, damaged) = match Record::load(&dir) {
+            Err(error) if record::is_damage(&error) => (None, Some(error.to_string())),
+            found => (found?, None),
+        };
+        let record = found.unwrap_or(Record::new(transfer, generation, first.session_id));
         let now = Instant::now();
         let checkpoint_at = now + shared.options.checkpoint_every;
         Ok(Self {
             shared,
             dir,
+            damaged,
             wanted,
             sandbox: if record.sandbox.is_some() { Sandbox::Dead } else { Sandbox::None },
             link: None,
@@ -135,6 +143,7 @@ impl Place {
     }
 
     async fn reconcile(&mut self) {
+        self.settle_damage().await;
         self.adopt().await;
         loop {
             if self.removed && self.wanted.has_changed().is_err() {

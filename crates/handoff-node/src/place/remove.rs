@@ -142,19 +142,26 @@ impl Place {
         }
     }
 
-    /// Closes every epoch that the gateway knows of this destination.
+    /// Closes every epoch that the gateway knows of this destination, and has it forget the destination.
     async fn close_all(&mut self) -> Result<(), StepError> {
+        if self.close_known().await? {
+            self.shared.gateway.ask(&Remove { destination: self.key(), written_off: false }).await?;
+        }
+        Ok(())
+    }
+
+    /// Closes every epoch that the gateway knows of this destination. Returns whether it knows the destination.
+    pub(super) async fn close_known(&mut self) -> Result<bool, StepError> {
         let meter = Meter { destination: self.key(), after: 0, wait_ms: 0 };
         let state = match self.shared.gateway.ask(&meter).await {
             Ok(state) => state,
-            Err(error) if gateway_code(&error) == Some(ErrorCode::NotFound) => return Ok(()),
+            Err(error) if gateway_code(&error) == Some(ErrorCode::NotFound) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
         for epoch in state.epochs {
             self.close_epoch(epoch.epoch).await?;
         }
-        self.shared.gateway.ask(&Remove { destination: self.key(), written_off: false }).await?;
-        Ok(())
+        Ok(true)
     }
 
     /// Ends an epoch's spending and reports until the closing report is accepted.

@@ -14,6 +14,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::clock;
@@ -32,7 +34,12 @@ pub(crate) fn run() -> i32 {
     let Ok(file) = sys::inherited(PLAN_FD).map(File::from) else { return 1 };
     let Ok(plan) = serde_json::from_reader::<_, InitPlan>(&file) else { return 1 };
     let Ok(report) = sys::inherited(plan.report).map(File::from) else { return 1 };
+    let ends_with_maker = plan.payload.ends_with_maker;
     match begin(plan, &report) {
+        Ok(Some(mut init)) if ends_with_maker => {
+            wait_until_unheard(&report);
+            init.end()
+        }
         Ok(Some(mut init)) => {
             drop(report);
             init.run()
@@ -43,6 +50,12 @@ pub(crate) fn run() -> i32 {
             1
         }
     }
+}
+
+/// Waits until whoever started this has read what it waited for, or has ended.
+fn wait_until_unheard(report: &File) {
+    // The end of a pipe that is written to tells of an error when nobody reads any more, asked for or not.
+    while let Err(Errno::INTR) = poll(&mut [PollFd::new(report, PollFlags::empty())], None) {}
 }
 
 /// Up to the running agent; nothing when the isolation is not what was asked for.

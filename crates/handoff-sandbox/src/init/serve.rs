@@ -358,7 +358,7 @@ impl Init {
     }
 
     /// A namespace whose first process ends waits for all others, so they are killed before.
-    fn end(&mut self) -> i32 {
+    pub(super) fn end(&mut self) -> i32 {
         if self.kill_all()
             && let Some(record) = &self.record
         {

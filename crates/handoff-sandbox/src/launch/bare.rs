@@ -83,6 +83,7 @@ mod tests {
                 log_bytes: 0,
                 allow_degraded: true,
                 bare: None,
+                ends_with_maker: false,
             };
             rewrite(&mut payload, Path::new("/d"), Path::new("/b/handoff"));
             assert_eq!(payload.env["X"], payload.command[0]);

@@ -43,6 +43,8 @@ pub(crate) struct Payload {
     pub(crate) allow_degraded: bool,
     /// Set where the payload runs without namespaces.
     pub(crate) bare: Option<Bare>,
+    /// The init lives only as long as somebody hears its report.
+    pub(crate) ends_with_maker: bool,
 }
 
 /// What an init without namespaces has to know of the host.

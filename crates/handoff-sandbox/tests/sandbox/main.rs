@@ -5,6 +5,7 @@ mod control;
 mod isolation;
 mod lease;
 mod limits;
+mod probe;
 mod start;
 mod teardown;
 mod world;

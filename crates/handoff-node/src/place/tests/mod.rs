@@ -254,3 +254,76 @@ async fn compute_is_charged_to_the_last_proof_of_life() {
     next.recover(&wanted).await.expect("recovered");
     assert_eq!(world.facts().closes[0]["at_boot_ms"], seen);
 }
+
+/// A record that a power cut or a disk damaged, or that is of another version.
+#[tokio::test(start_paused = true)]
+async fn a_destination_with_a_damaged_record_is_ended_and_begins_anew() {
+    for damaged in ["", "{\"transfer_id\":", "{}"] {
+        let world = World::new().await;
+        drop(world.holder().await);
+        std::fs::write(world.dir().join("destination.json"), damaged).expect("written");
+        world.facts().marked = world.names();
+        let other = world.names().pop().expect("the last is another destination's");
+        world.facts().epochs = vec![HOLDING.epoch];
+        let mut place = world.open();
+        world.fault("meter", [Fault::AnswerLost]);
+        place.settle_damage().await;
+        assert_eq!(world.facts().marked, [other], "all of this destination and nothing else");
+        assert_eq!(world.facts().closes.len(), 1);
+        assert!(world.facts().reasons.iter().any(|reason| reason.contains("cannot be read")));
+        let aside = std::fs::read_to_string(world.dir().join("destination.json.damaged"));
+        assert_eq!(aside.expect("kept"), damaged);
+        assert!(world.facts().at("put").is_none(), "whose it is, nobody knows: it is not stored");
+        assert!(world.dir().join("workspace").exists());
+        let wanted = world.wanted.borrow().clone();
+        assert_eq!(crate::plan::next(&wanted, &place.actual()), crate::plan::Step::Wait, "for the lease");
+        let record = world.record();
+        assert_eq!((record.holding, record.sandbox, record.restored), (None, None, None));
+    }
+}
+
+/// H-91
+#[tokio::test(start_paused = true)]
+async fn a_terminated_destination_with_a_damaged_record_leaves_nothing() {
+    let world = World::new().await;
+    drop(world.holder().await);
+    std::fs::write(world.dir().join("destination.json"), "").expect("written");
+    world.facts().marked = world.names();
+    world.facts().marked.pop();
+    world.wanted.send_modify(|wanted| wanted.want = Want::Gone);
+    let stop = tokio_util::sync::CancellationToken::new();
+    let running = tokio::spawn(world.open().run(stop.clone()));
+    let removed = async {
+        loop {
+            let news = NEWS.notified();
+            let last = world.facts().happened.last().cloned();
+            if world.facts().at("gateway remove").is_some() && last.as_deref() == Some("observed") {
+                return;
+            }
+            news.await;
+        }
+    };
+    tokio::time::timeout(LONG, removed).await.expect("it comes to pass");
+    assert!(!world.dir().exists(), "before its absence is told");
+    stop.cancel();
+    running.await.expect("it ends");
+    assert!(world.facts().marked.is_empty());
+}
+
+/// As long as something of it is left, the record stands, so that a node that starts then ends it too.
+#[tokio::test(start_paused = true)]
+async fn a_damaged_record_stands_until_what_it_spoke_of_has_ended() {
+    let world = World::new().await;
+    drop(world.holder().await);
+    let path = world.dir().join("destination.json");
+    std::fs::write(&path, "").expect("written");
+    world.facts().marked = world.names();
+    world.facts().stays = true;
+    let mut place = world.open();
+    let settled = tokio::time::timeout(LONG, place.settle_damage());
+    settled.await.expect_err("it does not end");
+    assert_eq!(std::fs::read(&path).expect("it stands"), b"");
+    world.facts().stays = false;
+    world.open().settle_damage().await;
+    assert!(world.record().sandbox.is_none());
+}

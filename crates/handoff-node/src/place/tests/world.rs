@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use handoff_client::{Client, ClientBlobs};
 use handoff_gateway::GatewayClient;
+use handoff_gateway::control::{EpochState, MeterState};
 use handoff_protocol::node::{Checkpoint, Destination, LeaseCommand, Renewed, Want};
-use handoff_protocol::{Digest, ErrorCode, IncarnationId, NanoUsd, Problem, SessionId, Tier, TransferId};
+use handoff_protocol::{
+    Digest, ErrorCode, IncarnationId, NanoUsd, Problem, SessionId, Tier, Totals, TransferId,
+};
 use handoff_sandbox::control::{AgentState, Cause, FromInit, SOCKET, Status, ToInit};
 use handoff_sandbox::lease::Reasons;
 use handoff_sandbox::{
@@ -62,6 +65,14 @@ pub(super) struct Facts {
     pub(super) opened: bool,
     /// An init runs, whether it answers or not.
     pub(super) init_runs: bool,
+    /// Sandboxes that are found by their marks.
+    pub(super) marked: Vec<Name>,
+    /// They do not end.
+    pub(super) stays: bool,
+    /// Epochs that the gateway has open.
+    pub(super) epochs: Vec<u64>,
+    /// Why the destination is said to have failed.
+    pub(super) reasons: Vec<String>,
 }
 
 impl Facts {
@@ -172,6 +183,12 @@ impl World {
         std::fs::write(self.dir().join("workspace/work"), what).expect("written");
     }
 
+    /// Two starts of the destination, and one of another destination of the same transfer.
+    pub(super) fn names(&self) -> Vec<Name> {
+        let names = ["1-first", "1-second", "11-first"].map(|start| format!("{TRANSFER}-{start}"));
+        names.iter().map(|name| name.parse().expect("a name")).collect()
+    }
+
     pub(super) fn record(&self) -> Record {
         Record::load(&self.dir()).expect("readable").expect("there")
     }
@@ -249,14 +266,32 @@ impl Driver for Memory {
 
     fn teardown(&self, name: &Name, dir: &Path) -> Result<Absence, Box<Leftovers>> {
         let mut facts = lock(&self.0);
+        if facts.stays {
+            return Err(Box::new(left(name)));
+        }
         facts.init_runs = false;
+        facts.marked.retain(|marked| marked != name);
         facts.happened.push("teardown".to_owned());
         let _ = std::fs::remove_file(dir.join(SOCKET));
         Ok(Absence { name: name.clone(), usage: Usage::default() })
     }
 
-    fn leftovers(&self, _: &str) -> io::Result<Vec<Leftovers>> {
-        Ok(Vec::new())
+    fn leftovers(&self, prefix: &str) -> io::Result<Vec<Leftovers>> {
+        let facts = lock(&self.0);
+        let found = facts.marked.iter().filter(|name| name.as_str().starts_with(prefix));
+        Ok(found.map(left).collect())
+    }
+}
+
+/// Something of a sandbox.
+fn left(name: &Name) -> Leftovers {
+    Leftovers {
+        name: name.clone(),
+        processes: vec![1],
+        mounts: vec![],
+        cgroups: vec![],
+        sockets: vec![],
+        why: None,
     }
 }
 
@@ -443,8 +478,33 @@ fn control_plane(facts: &mut Facts, method: &str, path: &str, body: &[u8]) -> An
                 "snapshot": facts.last, "status": "staged"
             }))
         }
+        "observed" => {
+            let sent: Value = serde_json::from_slice(body).expect("JSON");
+            facts.reasons.extend(sent["reason"].as_str().map(str::to_owned));
+            good(&json!({"accepted": true}))
+        }
         "usage" => good(&json!({"accepted_seq": 1, "limit_usd": "1", "command": "continue"})),
         _ => good(&json!({"accepted": true})),
+    }
+}
+
+fn open_epoch(epoch: u64) -> EpochState {
+    EpochState {
+        epoch,
+        incarnation: HOLDING.incarnation,
+        report: None,
+        totals: Totals::default(),
+        limit_usd: NanoUsd::ZERO,
+        spent_usd: NanoUsd::ZERO,
+        held_usd: NanoUsd::ZERO,
+        holds_open: 0,
+        indeterminate_calls: 0,
+        indeterminate_usd: NanoUsd::ZERO,
+        estimated_calls: 0,
+        overrun_usd: NanoUsd::ZERO,
+        exhausted: false,
+        closing: false,
+        closed: false,
     }
 }
 
@@ -459,9 +519,14 @@ fn gateway_says(facts: &mut Facts, _: &str, path: &str, body: &[u8]) -> Answer {
             return good(&json!({"closed": true, "reports": []}));
         }
         "meter" => {
-            return good(&json!({
-                "revision": 1, "admitted": true, "frozen": false, "epochs": [], "last_error": null
-            }));
+            let state = MeterState {
+                revision: 1,
+                admitted: true,
+                frozen: false,
+                epochs: facts.epochs.iter().map(|epoch| open_epoch(*epoch)).collect(),
+                last_error: None,
+            };
+            return good(&serde_json::to_value(state).expect("plain data"));
         }
         _ => {}
     }
