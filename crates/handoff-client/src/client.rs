@@ -1,6 +1,7 @@
 //! The client itself: one control plane, who speaks, and how patiently.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use handoff_protocol::listing::Health;
@@ -23,6 +24,25 @@ pub struct Client {
     version: Option<u64>,
     deadline: Option<Duration>,
     patience: Option<Duration>,
+    absence: Absence,
+}
+
+/// What is done about a control plane that is not there, before it is asked again.
+#[derive(Clone, Default)]
+struct Absence(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl Absence {
+    fn found(&self, error: &ClientError) {
+        if let (Some(act), ClientError::Unreachable { .. }) = (&self.0, error) {
+            act();
+        }
+    }
+}
+
+impl std::fmt::Debug for Absence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Absence").field(&self.0.is_some()).finish()
+    }
 }
 
 impl Client {
@@ -35,6 +55,7 @@ impl Client {
             version: None,
             deadline: None,
             patience: None,
+            absence: Absence::default(),
         }
     }
 
@@ -75,10 +96,18 @@ impl Client {
     }
 
     /// Asks again, with growing pauses, while the control plane is away or busy, for so long in all. Only calls
-    /// that may be sent again are; all but `issue_token` are.
+    /// that may be sent again are, which is all but `issue_token`, and calls that were never sent.
     #[must_use]
     pub fn retrying(mut self, within: Duration) -> Self {
         self.patience = Some(within);
+        self
+    }
+
+    /// Does this whenever the control plane is found away, before it is asked again: one that ends by itself may
+    /// have to be started by whoever needs it.
+    #[must_use]
+    pub fn when_away(mut self, act: impl Fn() + Send + Sync + 'static) -> Self {
+        self.absence = Absence(Some(Arc::new(act)));
         self
     }
 
@@ -106,13 +135,14 @@ impl Client {
         loop {
             let started = Instant::now();
             let failed = match self.send(&call).await.and_then(|answer| read(&answer, &self.address())) {
-                Err(error) if call.repeatable && error.is_transient() => error,
+                Err(error) if error.is_transient() && (call.repeatable || never_left(&error)) => error,
                 done => return done,
             };
             pauses.spend(started.elapsed());
             let chance = uuid::Uuid::new_v4().as_u64_pair().1;
             let Some(pause) = pauses.next(chance) else { return Err(failed) };
             tracing::debug!(path = call.path, error = %failed, "asking again");
+            self.absence.found(&failed);
             tokio::time::sleep(pause).await;
         }
     }
@@ -148,4 +178,9 @@ impl Client {
             .body(Full::new(call.body.clone().unwrap_or_default()))
             .map_err(|error| ClientError::Unsendable(error.to_string()))
     }
+}
+
+/// What never left may leave again, whatever it is.
+fn never_left(error: &ClientError) -> bool {
+    matches!(error, ClientError::Unreachable { sent: false, .. })
 }

@@ -161,3 +161,21 @@ async fn an_answer_without_a_body_is_read_from_its_status() {
         assert_eq!(error.code(), Some(code));
     }
 }
+
+#[tokio::test]
+async fn one_that_is_away_is_started_before_it_is_asked_again() {
+    let home = tempfile::tempdir().expect("a directory");
+    let socket = home.path().join("s");
+    let (away, mut found_away) = mpsc::unbounded_channel();
+    let client = Client::unix(&socket).retrying(Duration::from_secs(10));
+    let client = client.when_away(move || away.send(()).expect("somebody starts it"));
+    let starts = async {
+        found_away.recv().await.expect("it is away");
+        let listener = UnixListener::bind(&socket).expect("binds");
+        let (mut stream, _) = listener.accept().await.expect("accepts");
+        read_request(&mut stream).await;
+        stream.write_all(answer(200, HEALTH).as_bytes()).await.expect("answers");
+    };
+    let (health, ()) = tokio::join!(client.health(), starts);
+    assert_eq!(health.expect("answered").control_plane, "cp");
+}

@@ -156,8 +156,8 @@ pub struct Source {
 pub struct Move {
     #[command(flatten)]
     pub source: Source,
-    /// Finish a move that was interrupted.
-    #[arg(long, conflicts_with = "agent")]
+    /// Finish the move that was interrupted; it needs no AGENT.
+    #[arg(long)]
     pub resume: bool,
 }
 

@@ -145,6 +145,21 @@ pub fn restrict(command: &mut Command, needs: Needs) {
 
 /// Starts this program in another role, detached: a session of its own, no terminal, its output in the log.
 pub fn start_detached(home: &Home, role: &str, arguments: &[&str]) -> Result<Child> {
+    spawn(detached(home, role, arguments)?, role)
+}
+
+/// The same, with its answer on a pipe: why it does not run, as a document. A reader that goes away is no loss to it.
+pub fn start_answering(home: &Home, role: &str, arguments: &[&str]) -> Result<Child> {
+    let mut command = detached(home, role, arguments)?;
+    command.arg("--json").stdout(Stdio::piped());
+    spawn(command, role)
+}
+
+fn spawn(mut command: Command, role: &str) -> Result<Child> {
+    command.spawn().with_context(|| format!("the {role} process cannot be started"))
+}
+
+fn detached(home: &Home, role: &str, arguments: &[&str]) -> Result<Command> {
     let log = home.log().join(format!("{role}.log"));
     let mut options = std::fs::OpenOptions::new();
     let out = options.append(true).create(true).mode(0o600).open(&log);
@@ -155,7 +170,7 @@ pub fn start_detached(home: &Home, role: &str, arguments: &[&str]) -> Result<Chi
     command.env("HANDOFF_HOME", home.path());
     command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
     command.process_group(0);
-    command.spawn().with_context(|| format!("the {role} process cannot be started"))
+    Ok(command)
 }
 
 /// Cancelled when this process is told to end.

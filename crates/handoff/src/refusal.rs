@@ -7,6 +7,7 @@ use anyhow::{Error, Result};
 use handoff_agent::AgentError;
 use handoff_client::ClientError;
 use handoff_protocol::{ErrorCode, Problem};
+use handoff_server::{ServeError, SocketError};
 use handoff_snapshot::{CaptureError, RestoreError, SealError};
 use handoff_store::OpenError;
 
@@ -55,7 +56,12 @@ fn known(cause: &(dyn std::error::Error + 'static)) -> Option<Problem> {
     if let Some(error) = cause.downcast_ref::<ClientError>() {
         return Some(in_verbs(error.problem()));
     }
-    let (code, hint) = if let Some(error) = cause.downcast_ref::<AgentError>() {
+    if let Some(ServeError::Service(error)) = cause.downcast_ref::<ServeError>() {
+        return Some(in_verbs(error.problem()));
+    }
+    let (code, hint) = if let Some(ServeError::Socket(error)) = cause.downcast_ref::<ServeError>() {
+        of_socket(error)
+    } else if let Some(error) = cause.downcast_ref::<AgentError>() {
         of_agent(error)
     } else if let Some(error) = cause.downcast_ref::<SealError>() {
         (error.code(), "correct the input at the place that is named".to_owned())
@@ -134,6 +140,20 @@ fn of_agent(error: &AgentError) -> (ErrorCode, String) {
     }
 }
 
+fn of_socket(error: &SocketError) -> (ErrorCode, String) {
+    let (code, hint) = match error {
+        SocketError::InUse { .. } => {
+            (ErrorCode::StoreLocked, "end that process first: `handoff serve --stop`")
+        }
+        SocketError::PathTooLong { .. } => (ErrorCode::Misconfigured, "choose a shorter HANDOFF_HOME"),
+        SocketError::NotAPlace { .. } => {
+            (ErrorCode::Misconfigured, "move what is there away, or choose another HANDOFF_HOME")
+        }
+        SocketError::Io { .. } => (ErrorCode::Internal, "check the directory's permissions and its disk"),
+    };
+    (code, hint.to_owned())
+}
+
 const fn of_store(error: &OpenError) -> &'static str {
     match error {
         OpenError::StoreLocked { .. } => "end that process first: `handoff serve --stop`",
@@ -163,6 +183,17 @@ mod tests {
         let untyped = std::io::Error::other("odd");
         let found = problem(&Err::<(), _>(untyped).context("a thread").expect_err("it failed"));
         assert_eq!((found.code, found.message.as_str()), (ErrorCode::Internal, "a thread: odd"));
+    }
+
+    #[test]
+    fn a_socket_that_can_never_be_made_is_misconfigured() {
+        let path = std::path::PathBuf::from("/s/handoff.sock");
+        let of = |error: SocketError| problem(&Error::from(ServeError::from(error)));
+        let long = of(SocketError::PathTooLong { path: path.clone() });
+        assert_eq!((long.code, long.retryable), (ErrorCode::Misconfigured, false));
+        assert!(long.message.contains("too long for a socket") && long.hint.contains("shorter"), "{long:?}");
+        assert_eq!(of(SocketError::NotAPlace { path: path.clone() }).code, ErrorCode::Misconfigured);
+        assert_eq!(of(SocketError::InUse { path }).code, ErrorCode::StoreLocked);
     }
 
     /// Every hint of the machine's and of the service's that names a tool is said in verbs.

@@ -20,7 +20,8 @@ use tokio_util::task::TaskTracker;
 use crate::cli::Serve;
 use crate::config::{BlobPlace, Home, Settings, token_secret};
 use crate::output::Output;
-use crate::process::{self, keep_running, stop_role, stop_signal, take_role};
+use crate::process::{self, RoleLock, keep_running, stop_role, stop_signal, take_role};
+use crate::serving;
 
 /// How long a control plane that was started in the background stays when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(30);
@@ -49,8 +50,8 @@ pub async fn run(home: &Home, arguments: Serve, output: Output) -> Result<()> {
         output.titled("handoff.serve-stop.v1", &Stopped { stopped });
         return Ok(());
     }
-    let Some(_role) = take_role(home, "serve")? else {
-        return Err(process::role_taken(home, "serve"));
+    let Some(_role) = take_or_wait(home, arguments.managed).await? else {
+        return Ok(());
     };
     let settings = Settings::load(home)?;
     let secret = token_secret(home)?;
@@ -88,6 +89,23 @@ pub async fn run(home: &Home, arguments: Serve, output: Output) -> Result<()> {
     tasks.close();
     tasks.wait().await;
     Ok(())
+}
+
+/// The role of the control plane. One in the background waits for an earlier one that is still ending, and is not
+/// needed where another answers.
+async fn take_or_wait(home: &Home, managed: bool) -> Result<Option<RoleLock>> {
+    loop {
+        if let Some(role) = take_role(home, "serve")? {
+            return Ok(Some(role));
+        }
+        if !managed {
+            return Err(process::role_taken(home, "serve"));
+        }
+        if serving::answers(home).await {
+            return Ok(None);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Ends every process of this state directory: first the one that would start the others again.

@@ -4,6 +4,7 @@
 mod demo;
 mod environment;
 mod hops;
+mod idle;
 mod kills;
 mod large;
 mod policy;

@@ -100,6 +100,13 @@ impl MoveJournal {
         Ok(())
     }
 
+    /// Whether somebody means this move by an agent's name, its session or a folder.
+    pub fn is_of(&self, named: &str) -> bool {
+        self.source == named
+            || self.session_id.to_string() == named
+            || lies_below(&self.workspace_dir, Path::new(named))
+    }
+
     /// What is asked of provision: everything that the caller chose.
     pub fn provision(&self, token: TokenText) -> Provision {
         Provision {

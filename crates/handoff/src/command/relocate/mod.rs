@@ -21,6 +21,7 @@ use crate::cli::Move;
 use crate::command::{plan, status};
 use crate::config::Home;
 use crate::output::Output;
+use crate::refusal::refuse;
 use crate::serving;
 
 #[derive(Serialize)]
@@ -38,7 +39,7 @@ struct Document<'a> {
 /// Moves a session, or finishes a move that was interrupted.
 pub async fn run(home: &Home, arguments: Move, output: Output) -> Result<()> {
     if arguments.resume {
-        return resume(home, output).await;
+        return resume(home, arguments.source.agent.as_deref(), output).await;
     }
     if let Some(open) = MoveJournal::open(home)? {
         let message = format!("the move of '{}' was interrupted", open.source);
@@ -124,19 +125,33 @@ async fn failed(moving: &mut Moving, error: anyhow::Error, output: Output) -> Re
 }
 
 /// Finishes what was interrupted: the control plane says what is true, and the source follows it.
-async fn resume(home: &Home, output: Output) -> Result<()> {
+async fn resume(home: &Home, agent: Option<&str>, output: Output) -> Result<()> {
     let Some(journal) = MoveJournal::open(home)? else {
         output.line("no move was interrupted");
         let (schema, session_id, transfer, pause_ms) = ("handoff.move.v1", None, None, None);
         output.document(&Document { schema, moved: false, session_id, transfer, pause_ms });
         return Ok(());
     };
+    check_named(&journal, agent)?;
     let client = serving::ensure(home).await?;
     let link = SourceLink::connect(&journal.control_socket).await.ok();
     let mut moving = Moving::new(home, client, link, journal, output);
     match resume_moving(&mut moving).await {
         Ok(moved) => done(&moving, &moved, output),
         Err(error) => failed(&mut moving, error, output).await,
+    }
+}
+
+/// Which move is finished is no choice; whoever names an agent must not be surprised by another's.
+fn check_named(journal: &MoveJournal, agent: Option<&str>) -> Result<()> {
+    match agent {
+        Some(named) if !journal.is_of(named) => {
+            let message =
+                format!("the move that was interrupted is that of '{}', not of '{named}'", journal.source);
+            let hint = "finish it: `handoff move --resume`, which takes no AGENT";
+            Err(refuse(ErrorCode::InvalidArgument, message, hint))
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

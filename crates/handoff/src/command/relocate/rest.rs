@@ -214,6 +214,18 @@ mod tests {
         assert_eq!((asked.node_id, asked.tier.as_str()), (node, "sandbox-small"));
     }
 
+    #[test]
+    fn only_the_interrupted_move_s_agent_can_be_named_with_resume() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let workspace_dir = directory.path().to_owned();
+        let folder = workspace_dir.to_string_lossy().into_owned();
+        let journal = MoveJournal { workspace_dir, ..planned() };
+        for named in ["a", &journal.session_id.to_string(), &folder] {
+            assert!(journal.is_of(named), "{named}");
+        }
+        assert!(!journal.is_of("b") && !journal.is_of("/nowhere"));
+    }
+
     /// A status that the move has not seen coming has an answer as well.
     #[test]
     fn every_status_has_an_answer() {
