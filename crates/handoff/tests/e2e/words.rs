@@ -59,7 +59,7 @@ fn a_local_refusal_has_a_code_an_exit_and_advice() {
 #[test]
 fn settings_that_nobody_can_run_by_start_nothing() {
     let (_directory, root) = place();
-    let home = root.join("home");
+    let home = root.join("settings");
     std::fs::create_dir(&home).expect("made");
     std::fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("ours");
     for (text, said) in [
