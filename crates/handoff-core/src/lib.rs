@@ -32,7 +32,7 @@ pub use command::{Actor, Command, Role};
 pub use fact::Fact;
 pub use least::Least;
 pub use machine::{Decision, decide};
-pub use policy::{Policy, Rule, Rules};
+pub use policy::{InvalidPolicy, OutOfRange, Policy, Rule, Rules};
 pub use refusal::Refusal;
 pub use reply::Reply;
 pub use state::{Accepted, Epoch, Generation, Holder, Session, Standing, State};

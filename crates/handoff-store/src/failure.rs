@@ -1,5 +1,6 @@
 //! What can go wrong in a store, and how it reaches the port.
 
+use handoff_core::InvalidPolicy;
 use handoff_core::ledger::LedgerError;
 use handoff_protocol::{ErrorCode, TransferId};
 
@@ -34,6 +35,9 @@ pub enum OpenError {
         /// The store's file.
         path: String,
     },
+    /// Nobody can decide by its policy.
+    #[error("the policy is refused")]
+    Policy(#[from] InvalidPolicy),
     /// The file or its folder cannot be used.
     #[error("{path} cannot be opened")]
     Unavailable {
@@ -51,7 +55,7 @@ impl OpenError {
         match self {
             Self::StoreLocked { .. } => ErrorCode::StoreLocked,
             Self::VersionUnsupported { .. } => ErrorCode::VersionUnsupported,
-            Self::NotAStore { .. } => ErrorCode::Misconfigured,
+            Self::NotAStore { .. } | Self::Policy(_) => ErrorCode::Misconfigured,
             Self::Full { .. } => ErrorCode::StorageFull,
             Self::Unavailable { .. } => ErrorCode::StoreUnavailable,
         }

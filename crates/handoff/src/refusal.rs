@@ -159,6 +159,7 @@ const fn of_store(error: &OpenError) -> &'static str {
         OpenError::StoreLocked { .. } => "end that process first: `handoff serve --stop`",
         OpenError::VersionUnsupported { .. } => "use the version of handoff that wrote it, or a newer one",
         OpenError::NotAStore { .. } => "move that file away, or choose another HANDOFF_HOME",
+        OpenError::Policy(_) => "correct config.toml, as docs/configuration.md says",
         OpenError::Full { .. } => "make room on its disk",
         OpenError::Unavailable { .. } => "check the file, its permissions and its disk",
     }

@@ -120,6 +120,9 @@ fn upstream(row: UpstreamRow) -> Result<Upstream, PolicyError> {
     if !bare || url.query().is_some() || url.fragment().is_some() || url.host_str().is_none() {
         return Err(refuse("base_url has scheme, host and path only"));
     }
+    if is_doubled(&row.base_url, &url) {
+        return Err(refuse("base_url says its scheme twice, or no port after the host's colon"));
+    }
     let loopback = is_loopback(&url);
     match url.scheme() {
         "https" => {}
@@ -163,6 +166,14 @@ fn credential(
         return Err(refuse("the credential's scheme is one word"));
     }
     Ok(CredentialRule { reference: row.reference, header, scheme: row.scheme })
+}
+
+/// Whether what stands for the host is a second scheme, or has a colon and no port. The parser reads
+/// `http://http://127.0.0.1:1` as the host `http` with no port, and calls would go there.
+fn is_doubled(text: &str, url: &Url) -> bool {
+    let authority = text.split_once("//").map_or("", |(_, rest)| rest);
+    let authority = authority.split(['/', '\\']).next().unwrap_or_default();
+    authority.trim().ends_with(':') || matches!(url.host_str(), Some("http" | "https"))
 }
 
 /// Whether the address cannot leave this machine. A name would have to be resolved, except the one that
@@ -287,6 +298,28 @@ mod tests {
                 "base_url = \"https://a\"\ncredential = {{ ref = \"env://a/B\", header = \"{header}\" }}"
             );
             assert!(parse(&upstream(&row)).is_err(), "{header}");
+        }
+    }
+
+    #[test]
+    fn a_scheme_that_stands_twice_and_a_port_that_is_empty_are_refused() {
+        for bad in [
+            "http://http://127.0.0.1:1/v1",
+            "https://https://models.example",
+            "http://https:/a",
+            "HTTP://HTTP://a",
+            "https://http",
+            "https://https:443/v1",
+            "https://models.example:",
+            "https://models.example:/v1",
+            "https://[::1]:/v1",
+        ] {
+            let row = upstream(&format!("base_url = \"{bad}\"\nallow_plain_http = true"));
+            assert!(refused(&row).contains("its scheme twice"), "{bad}");
+        }
+        for good in ["https://http.example", "https://a/http://b", "https://[::1]/v1", "https://https.a:443"]
+        {
+            assert!(parse(&upstream(&format!("base_url = \"{good}\""))).is_ok(), "{good}");
         }
     }
 

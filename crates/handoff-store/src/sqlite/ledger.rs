@@ -33,8 +33,10 @@ impl SqliteLedger {
     ///
     /// # Errors
     /// [`OpenError::StoreLocked`] when another process has it open, [`OpenError::VersionUnsupported`] when a
-    /// newer program made it, [`OpenError::NotAStore`] when it is something else.
+    /// newer program made it, [`OpenError::NotAStore`] when it is something else, [`OpenError::Policy`] when
+    /// nobody can decide by the policy; then no file is made.
     pub fn open(path: impl AsRef<Path>, policy: Policy, options: OpenOptions) -> Result<Self, OpenError> {
+        policy.check()?;
         Ok(Self { engine: Arc::new(Engine::open(path.as_ref(), policy, &options)?) })
     }
 

@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use handoff_core::Policy;
+use handoff_core::{OutOfRange, Policy};
 use handoff_protocol::{ErrorCode, NanoUsd, Tier};
 use serde::{Deserialize, Serialize};
 
 use super::Home;
-use crate::refusal::refuse;
+use crate::refusal::{OrRefuse as _, refuse};
+
+const HOUR_MS: u64 = 3_600_000;
+const YEAR_MS: u64 = 365 * 24 * HOUR_MS;
 
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -90,9 +93,11 @@ impl Settings {
             match std::fs::read_to_string(&path) {
                 Ok(text) => {
                     let hint = format!("correct {}, as docs/configuration.md says", path.display());
-                    return toml::from_str(&text).map_err(|error| {
-                        refuse(ErrorCode::Misconfigured, malformed(&path, &text, &error), hint)
-                    });
+                    let settings: Self = toml::from_str(&text).map_err(|error| {
+                        refuse(ErrorCode::Misconfigured, malformed(&path, &text, &error), &hint)
+                    })?;
+                    settings.check().or_refuse(ErrorCode::Misconfigured, path.display(), hint)?;
+                    return Ok(settings);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => {
@@ -102,6 +107,18 @@ impl Settings {
             }
         }
         Ok(Self::default())
+    }
+
+    /// Whether everything is what it may be.
+    fn check(&self) -> Result<()> {
+        for (setting, value, may_be) in [
+            ("reap_every_ms", self.reap_every_ms, 1_000..=HOUR_MS),
+            ("idle_exit_ms", self.idle_exit_ms, 1_000..=YEAR_MS),
+            ("checkpoint_every_ms", self.node.checkpoint_every_ms, 1_000..=YEAR_MS),
+        ] {
+            value.map_or(Ok(()), |value| OutOfRange::check(setting, value, may_be))?;
+        }
+        Ok(self.policy().check()?)
     }
 
     /// The policy that the machine decides by.
@@ -145,6 +162,7 @@ fn user_file() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::refusal::problem;
 
     /// H-97
     #[test]
@@ -158,5 +176,42 @@ mod tests {
         let error = format!("{:#}", Settings::load(&home).expect_err("unknown key"));
         assert!(error.contains("misconfigured") && error.contains("grace"), "{error}");
         assert!(error.contains("config.toml, line 2: ") && !error.contains('\n'), "{error}");
+    }
+
+    /// H-97
+    #[test]
+    fn what_nobody_can_run_by_is_refused_with_key_value_and_range() {
+        let tier = "[[policy.tiers]]\nname = \"t\"\negress_bits_per_second = 1\nfrozen_price = 0\n";
+        let sizes = "cpu_millis = 0\nmemory_bytes = 0\npids = 0\nrun_price = 18446744073709551615\n";
+        let price = "cpu_millis = 1\nmemory_bytes = 1\npids = 1\nrun_price = 18446744073709551615\n";
+        for (text, said) in [
+            ("reap_every_ms = 0", "reap_every_ms is 0; it may be from 1000 to 3600000"),
+            ("idle_exit_ms = 0", "idle_exit_ms is 0; it may be from 1000 to 31536000000"),
+            (
+                "[node]\ncheckpoint_every_ms = 0",
+                "checkpoint_every_ms is 0; it may be from 1000 to 31536000000",
+            ),
+            ("[policy]\ntick_ms = 0", "tick_ms is 0; it may be from 100 to 3600000"),
+            ("[policy]\nlease_ms = 0", "lease_ms is 0; it may be from 1000 to 3600000"),
+            (
+                "[policy]\nrenew_ms = 60000\nlease_ms = 30000",
+                "renew_ms is 60000; it may be from 100 to 10000, a third",
+            ),
+            ("[policy]\ngrace_ms = 18446744073709551615", "18446744073709551615"),
+            (
+                "[policy]\ngrace_ms = 9223372036854775807",
+                "grace_ms is 9223372036854775807; it may be from 0 to",
+            ),
+            (&format!("{tier}{sizes}"), "cpu_millis of tier 't' is 0; it may be from 1 to 1000000"),
+            (&format!("{tier}{price}"), "run_price of tier 't' is 18446744073709551615; it may be from 0 to"),
+        ] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let home = Home::find(Some(directory.path().to_owned())).expect("named");
+            std::fs::write(home.settings(), text).expect("written");
+            let problem = problem(&Settings::load(&home).expect_err(text));
+            assert_eq!(problem.code, ErrorCode::Misconfigured, "{text}");
+            assert!(problem.message.contains(said), "{text}: {}", problem.message);
+            assert!(problem.message.contains("config.toml"), "{}", problem.message);
+        }
     }
 }

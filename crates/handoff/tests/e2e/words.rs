@@ -55,6 +55,29 @@ fn a_local_refusal_has_a_code_an_exit_and_advice() {
     }
 }
 
+/// H-97
+#[test]
+fn settings_that_nobody_can_run_by_start_nothing() {
+    let (_directory, root) = place();
+    let home = root.join("settings");
+    std::fs::create_dir(&home).expect("made");
+    std::fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("ours");
+    for (text, said) in [
+        ("reap_every_ms = 0", "reap_every_ms is 0; "),
+        ("[node]\ncheckpoint_every_ms = 0", "checkpoint_every_ms is 0; "),
+        ("[policy]\nlease_ms = 1\nrenew_ms = 99999999\ntick_ms = 0", "lease_ms is 1; "),
+        ("[policy]\nrenew_ms = 60000", "renew_ms is 60000; "),
+    ] {
+        std::fs::write(home.join("config.toml"), text).expect("written");
+        let refused = handoff(&home, &["serve", "--json"]);
+        let document: Value = serde_json::from_slice(&refused.stdout).expect("exactly one document");
+        assert_eq!((document["code"].as_str(), refused.status.code()), (Some("misconfigured"), Some(2)));
+        let message = document["message"].as_str().expect("a message");
+        assert!(message.contains(said) && message.contains("it may be from "), "{message}");
+        assert!(!home.join("handoff.db").exists() && !home.join("handoff.sock").exists(), "{text}");
+    }
+}
+
 /// H-94
 #[test]
 fn a_second_control_plane_is_refused_with_the_way_to_end_the_first() {
