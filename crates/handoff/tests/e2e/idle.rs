@@ -61,7 +61,7 @@ fn errors(said: &Output) -> String {
 /// H-94
 #[test]
 fn no_command_fails_because_the_control_plane_is_just_ending() {
-    let background = Background::with_settings("idle_exit_ms = 600\n");
+    let background = Background::with_settings("idle_exit_ms = 1000\n");
     let log = std::fs::File::create(background.root.join("serve.log")).expect("a log");
     let mut command = background.command(&["serve"]);
     command.stdout(log.try_clone().expect("a log")).stderr(log);
@@ -80,7 +80,7 @@ fn no_command_fails_because_the_control_plane_is_just_ending() {
 /// H-94
 #[test]
 fn commands_at_the_same_time_share_one_control_plane() {
-    let background = Background::with_settings("idle_exit_ms = 600\n");
+    let background = Background::with_settings("idle_exit_ms = 1000\n");
     let deadline = Instant::now() + PATIENCE;
     std::thread::scope(|scope| {
         for _ in 0..4 {
