@@ -7,6 +7,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 /// The SHA-256 of some bytes; of a manifest's bytes, the name of a snapshot.
+///
+/// ```
+/// use handoff_protocol::Digest;
+///
+/// let name = Digest::of(b"").to_string();
+/// assert_eq!(name, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+/// assert_eq!(name.parse::<Digest>().ok(), Some(Digest::of(b"")));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 

@@ -12,6 +12,15 @@ const NANO_PER_USD: i64 = 1_000_000_000;
 const DECIMALS: usize = 9;
 
 /// An amount in nano-USD (10⁻⁹ US dollars), never negative on the wire.
+///
+/// ```
+/// use handoff_protocol::NanoUsd;
+///
+/// let spent: NanoUsd = "0.662".parse()?;
+/// assert_eq!(spent.nano(), 662_000_000);
+/// assert!("1e3".parse::<NanoUsd>().is_err());
+/// # Ok::<(), handoff_protocol::money::InvalidAmount>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NanoUsd(i64);
 
