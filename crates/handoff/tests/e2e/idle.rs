@@ -41,10 +41,20 @@ impl Background {
         self.command(words).output().expect("it runs")
     }
 
+    /// What the background processes have written.
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.home().join("log/supervise.log")).unwrap_or_default()
+    }
+
     /// How often a control plane has begun to serve in the background.
     fn starts(&self) -> usize {
-        let log = std::fs::read_to_string(self.home().join("log/supervise.log")).unwrap_or_default();
-        log.lines().filter(|line| line.contains("serving")).count()
+        self.log().lines().filter(|line| line.contains("serving")).count()
+    }
+
+    /// A command that must not fail.
+    fn succeeds(&self, words: &[&str]) {
+        let said = self.say(words);
+        assert!(said.status.success(), "{}: {}\n{}", said.status, errors(&said), self.log());
     }
 }
 
@@ -71,8 +81,7 @@ fn no_command_fails_because_the_control_plane_is_just_ending() {
     let deadline = Instant::now() + PATIENCE;
     while background.starts() < 4 {
         assert!(Instant::now() < deadline, "it does not end by itself");
-        let said = background.say(&["session", "list"]);
-        assert!(said.status.success(), "{}: {}", said.status, errors(&said));
+        background.succeeds(&["session", "list"]);
     }
     ending.join().expect("it ended");
 }
@@ -87,8 +96,7 @@ fn commands_at_the_same_time_share_one_control_plane() {
             scope.spawn(|| {
                 while background.starts() < 3 {
                     assert!(Instant::now() < deadline, "it does not end by itself");
-                    let said = background.say(&["session", "list"]);
-                    assert!(said.status.success(), "{}: {}", said.status, errors(&said));
+                    background.succeeds(&["session", "list"]);
                 }
             });
         }
