@@ -1,149 +1,12 @@
-//! The first layer of a workspace: what files, directories and links it has, and in which pack the bytes of
-//! each file are.
-//!
-//! Entries stand in the order in which a walk meets them: by their names' bytes, a directory before what is
-//! in it. That makes the document deterministic, repetition impossible, and lets a reader check with one look
-//! back that every parent is a directory.
-//!
-//! What is carried: names and link targets byte for byte, permission bits, times of change, holes. What is
-//! not: owners, extended attributes, hard links (each name becomes a file), set-uid and set-gid bits.
+//! What every tree must keep, so that unpacking it can neither leave the workspace nor read outside of its packs.
 
 use std::collections::HashSet;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use handoff_protocol::Digest;
 use handoff_protocol::limits::SNAPSHOT_LOGICAL_BYTES;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
+use super::{Entry, EntryKind, MODE_BITS, Name, Tree};
 use crate::beneath;
 use crate::limits::{FILE_BYTES, PATH_BYTES, WORKSPACE_ENTRIES};
-
-/// The permission bits that travel: read, write, execute, and sticky. Set-uid and set-gid never do: who may
-/// act as whom is the destination's to say.
-pub const MODE_BITS: u32 = 0o1777;
-
-/// The document.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Tree {
-    /// Everything in the workspace but the workspace itself, in order.
-    pub entries: Vec<Entry>,
-}
-
-/// One file, directory or link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Entry {
-    /// Its path in the workspace.
-    pub path: Name,
-    /// What it is.
-    pub kind: EntryKind,
-    /// Permission bits; 0 for a link, which has none.
-    #[serde(default)]
-    pub mode: u32,
-    /// When it was last changed, in nanoseconds since 1970.
-    pub mtime_ns: i64,
-    /// Bytes of a file, holes included.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub size: u64,
-    /// Where a file's bytes are, by their place in the file; what no segment covers is a hole.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub content: Vec<Segment>,
-    /// Where a link points, as it is written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub target: Option<Name>,
-}
-
-/// What an entry is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EntryKind {
-    /// A directory.
-    Dir,
-    /// A regular file.
-    File,
-    /// A symbolic link.
-    Symlink,
-}
-
-/// Bytes of a file that stand together in a pack.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Segment {
-    /// Where in the file they start.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub at: u64,
-    /// How many they are.
-    pub length: u64,
-    /// Their digest.
-    pub digest: Digest,
-    /// The index of the `workspace` layer that holds them, from 1.
-    pub pack: u32,
-    /// Where in the unpacked layer they start.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub offset: u64,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-/// A name or path of any bytes: a string where it is UTF-8, else `{"base64": "…"}`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(pub Vec<u8>);
-
-impl Name {
-    /// The name for people; bytes that are not UTF-8 are replaced.
-    pub fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.0).into_owned()
-    }
-}
-
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-enum NameForm {
-    Text(String),
-    Bytes(Base64),
-}
-
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct Base64 {
-    base64: String,
-}
-
-impl Serialize for Name {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match std::str::from_utf8(&self.0) {
-            Ok(text) => to.serialize_str(text),
-            Err(_) => Base64 { base64: STANDARD.encode(&self.0) }.serialize(to),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match NameForm::deserialize(from)? {
-            NameForm::Text(text) => Ok(Self(text.into_bytes())),
-            NameForm::Bytes(Base64 { base64 }) => {
-                STANDARD.decode(base64).map(Self).map_err(serde::de::Error::custom)
-            }
-        }
-    }
-}
-
-impl JsonSchema for Name {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Name".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        NameForm::json_schema(generator)
-    }
-}
 
 /// Why a tree is refused. Nothing has been written when it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -164,51 +27,8 @@ pub enum InvalidTree {
     },
 }
 
-/// What a tree holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct TreeTotals {
-    /// Files.
-    pub files: u64,
-    /// Directories.
-    pub dirs: u64,
-    /// Symbolic links.
-    pub symlinks: u64,
-    /// Bytes of data in files, holes not counted.
-    pub bytes: u64,
-}
-
 impl Tree {
-    /// Reads a tree and checks every rule. `packs` are the logical sizes of the layers from 1.
-    ///
-    /// # Errors
-    /// Names the entry and the rule that it breaks.
-    pub fn parse(bytes: &[u8], packs: &[u64]) -> Result<Self, InvalidTree> {
-        let tree: Self =
-            serde_json::from_slice(bytes).map_err(|error| InvalidTree::Shape(error.to_string()))?;
-        tree.check(packs)?;
-        Ok(tree)
-    }
-
-    /// The bytes of the document.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("plain data always prints")
-    }
-
-    /// Counts what is there.
-    pub fn totals(&self) -> TreeTotals {
-        let mut totals = TreeTotals::default();
-        for entry in &self.entries {
-            match entry.kind {
-                EntryKind::Dir => totals.dirs += 1,
-                EntryKind::File => totals.files += 1,
-                EntryKind::Symlink => totals.symlinks += 1,
-            }
-            totals.bytes += entry.content.iter().map(|segment| segment.length).sum::<u64>();
-        }
-        totals
-    }
-
-    fn check(&self, packs: &[u64]) -> Result<(), InvalidTree> {
+    pub(super) fn check(&self, packs: &[u64]) -> Result<(), InvalidTree> {
         if self.entries.len() > WORKSPACE_ENTRIES {
             return Err(InvalidTree::TooLarge);
         }
@@ -236,13 +56,13 @@ impl Tree {
 }
 
 /// The order of a walk: name by name.
-pub(crate) fn names(path: &[u8]) -> Names<'_> {
+fn names(path: &[u8]) -> Names<'_> {
     Names(path)
 }
 
 /// A path compared name by name.
 #[derive(PartialEq, Eq)]
-pub(crate) struct Names<'p>(&'p [u8]);
+struct Names<'p>(&'p [u8]);
 
 impl Ord for Names<'_> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
@@ -305,7 +125,10 @@ impl Entry {
 mod tests {
     use proptest::prelude::*;
 
+    use handoff_protocol::Digest;
+
     use super::*;
+    use crate::tree::{Segment, TreeTotals};
 
     fn entry(path: &str, kind: EntryKind) -> Entry {
         let target = (kind == EntryKind::Symlink).then(|| Name(b"x".to_vec()));
@@ -399,13 +222,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn names_of_any_bytes_read_back(bytes in proptest::collection::vec(any::<u8>(), 0..16)) {
-            let name = Name(bytes);
-            let text = serde_json::to_string(&name).expect("prints");
-            prop_assert_eq!(serde_json::from_str::<Name>(&text).expect("its own text"), name);
-        }
-
         #[test]
         fn any_text_is_refused_or_read_without_harm(text in ".{0,64}") {
             let _ = Tree::parse(text.as_bytes(), &[]);
