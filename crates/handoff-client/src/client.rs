@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::ClientError;
 use crate::call::Call;
-use crate::retry::{Absent, Pauses};
+use crate::retry::{LONGEST, LONGEST_NEARBY, Pauses};
 use crate::transport::{Answer, Transport};
 
 /// One control plane, as somebody. Cheap to clone; the `with`-like methods return another client.
@@ -140,11 +140,8 @@ impl Client {
             };
             pauses.spend(started.elapsed());
             let chance = uuid::Uuid::new_v4().as_u64_pair().1;
-            let absent = match (&self.transport, never_left(&failed)) {
-                (Transport::Unix(_), true) => Absent::Nearby,
-                (Transport::Unix(_), false) => Absent::Elsewhere,
-            };
-            let Some(pause) = pauses.next(absent, chance) else { return Err(failed) };
+            let longest = if never_left(&failed) { LONGEST_NEARBY } else { LONGEST };
+            let Some(pause) = pauses.next(longest, chance) else { return Err(failed) };
             tracing::debug!(path = call.path, error = %failed, "asking again");
             self.absence.found(&failed);
             tokio::time::sleep(pause).await;

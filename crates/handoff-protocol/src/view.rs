@@ -88,7 +88,7 @@ pub struct TransferView {
     /// The last epoch in which this transfer held the session, if it ever did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_epoch: Option<u64>,
-    /// Rises with every accepted command.
+    /// Rises with every change of it, or of what its node should do.
     pub version: u64,
     /// The snapshot it carries.
     pub snapshot: Digest,

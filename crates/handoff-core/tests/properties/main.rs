@@ -76,7 +76,10 @@ fn may_be_sent_again(command: &Command) -> bool {
 /// Cases of each property: 150, times the rounds that a full run asks for.
 #[expect(clippy::disallowed_methods, reason = "a test's length is no setting of the machine")]
 fn cases() -> u32 {
-    150 * std::env::var("HANDOFF_TEST_ROUNDS").map_or(1, |text| text.parse().expect("a positive number"))
+    // As `handoff_testkit::rounds`, which knows this crate and a runtime, and so cannot be known here.
+    let rounds = std::env::var("HANDOFF_TEST_ROUNDS").map_or(1, |text| text.parse().unwrap_or(0));
+    assert!(rounds > 0, "HANDOFF_TEST_ROUNDS is a positive number: a full run must not be a short one");
+    150 * rounds
 }
 
 proptest! {

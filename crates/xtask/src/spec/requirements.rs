@@ -13,10 +13,6 @@ const MADE_UP: &[&str] = &["crates/xtask/src/spec/document.rs", "crates/xtask/sr
 /// Tests that are not in test code: a store's own test binary calls them.
 const CONTRACT: &str = "crates/handoff-testkit/src/contract/";
 
-/// What is built and held by no test. The list may only shrink: whatever is new brings its test, and whatever is
-/// named by one must leave the list.
-pub(super) const WITHOUT_TEST: &[u64] = &[];
-
 /// Everything that is wrong with the numbers and with those who use them.
 pub(super) fn check(document: &Document, texts: &[(String, String)]) -> Vec<Difference> {
     let mut found = Vec::new();
@@ -45,54 +41,29 @@ pub(super) fn check(document: &Document, texts: &[(String, String)]) -> Vec<Diff
     found
 }
 
-/// Requirements that no test names although they are built, or that one names although they are not; and what
-/// stands in the list of those without a test and does not belong there.
-pub(super) fn unheld(
-    document: &Document,
-    texts: &[(String, String)],
-    without_test: &[u64],
-) -> Vec<Difference> {
+/// Requirements that no test names although they are built, or that one names although they are not.
+pub(super) fn unheld(document: &Document, texts: &[(String, String)]) -> Vec<Difference> {
     let mut found = Vec::new();
     let named = named_by_tests(texts);
-    let open = |requirement: &Requirement| {
-        requirement.is_built && !named.iter().any(|(.., number)| *number == requirement.number)
-    };
-    for requirement in document.requirements.iter().filter(|requirement| open(requirement)) {
+    let held = |requirement: &Requirement| named.iter().any(|(.., number)| *number == requirement.number);
+    for requirement in document.requirements.iter().filter(|found| found.is_built && !held(found)) {
         let number = requirement.number;
-        if !without_test.contains(&number) {
-            let what =
-                format!("no test names H-{number}; it needs one, or the mark {NOT_BUILT} if it is not built");
-            found.push(Difference::new(requirement.line, what));
-        }
+        let what =
+            format!("no test names H-{number}; it needs one, or the mark {NOT_BUILT} if it is not built");
+        found.push(Difference::new(requirement.line, what));
     }
-    let not_built = document.requirements.iter().filter(|requirement| !requirement.is_built);
-    let not_built: BTreeSet<u64> = not_built.map(|requirement| requirement.number).collect();
+    let not_built: BTreeSet<u64> = not_built(document).map(|(number, _)| number).collect();
     for (path, line, number) in named.iter().filter(|(.., number)| not_built.contains(number)) {
         let what = format!("H-{number} is marked {NOT_BUILT} as not built, and a test names it");
         found.push(Difference { path: path.clone(), line: *line, what });
     }
-    for number in without_test {
-        if !document.requirements.iter().any(|requirement| requirement.number == *number && open(requirement))
-        {
-            found.push(Difference::new(1, format!("H-{number} does not belong into WITHOUT_TEST any more")));
-        }
-    }
     found
 }
 
-/// Requirements that are not held by a test, with the reason and their words.
-pub(super) fn uncovered<'a>(
-    document: &'a Document,
-    without_test: &[u64],
-) -> Vec<(u64, &'static str, &'a str)> {
-    let reason = |requirement: &Requirement| match requirement.is_built {
-        false => Some("is not built"),
-        true => without_test.contains(&requirement.number).then_some("has no test"),
-    };
-    let open = document.requirements.iter().filter_map(|requirement| {
-        Some((requirement.number, reason(requirement)?, requirement.text.as_str()))
-    });
-    open.collect()
+/// Requirements that are not built yet, with their words.
+pub(super) fn not_built(document: &Document) -> impl Iterator<Item = (u64, &str)> {
+    let open = document.requirements.iter().filter(|requirement| !requirement.is_built);
+    open.map(|requirement| (requirement.number, requirement.text.as_str()))
 }
 
 /// Every mention of a requirement in the documentation of a test: above a function in test code, at the head of a
@@ -164,9 +135,9 @@ mod tests {
     #[test]
     fn what_is_built_is_named_by_a_test_and_what_is_not_is_not() {
         let document = Document::parse("- **H-1** It MUST.\n- **H-2** ◌ It SHOULD.\n");
-        let unheld = |sources: &[(&str, &str)], without_test: &[u64]| -> Vec<(String, usize)> {
+        let unheld = |sources: &[(&str, &str)]| -> Vec<(String, usize)> {
             let texts = sources.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
-            let found = unheld(&document, &texts.collect::<Vec<_>>(), without_test);
+            let found = unheld(&document, &texts.collect::<Vec<_>>());
             found.into_iter().map(|found| (found.what, found.line)).collect()
         };
         let none = "no test names H-1; it needs one, or the mark ◌ if it is not built".to_owned();
@@ -175,7 +146,7 @@ mod tests {
             ("crates/a/src/a.rs", "#[cfg(test)]\nmod tests {\n    /// H-1\n    #[test]\n    fn a() {}\n}\n"),
             ("crates/handoff-testkit/src/contract/stories/a.rs", "/// It stays. H-1\npub async fn a() {}\n"),
         ] {
-            assert_eq!(unheld(&[held], &[]), [], "{held:?}");
+            assert_eq!(unheld(&[held]), [], "{held:?}");
         }
         for not_held in [
             ("crates/a/src/a.rs", "/// H-1\nfn a() {}\n#[cfg(test)]\nmod tests {}\n"),
@@ -183,27 +154,15 @@ mod tests {
             ("crates/a/tests/a.md", "/// H-1"),
             (MADE_UP[0], "#[cfg(test)]\nmod tests {\n    /// H-1\n    #[test]\n    fn a() {}\n}\n"),
         ] {
-            assert_eq!(unheld(&[not_held], &[]), [(none.clone(), 1)], "{not_held:?}");
+            assert_eq!(unheld(&[not_held]), [(none.clone(), 1)], "{not_held:?}");
         }
         let named = ("H-2 is marked ◌ as not built, and a test names it".to_owned(), 2);
-        assert_eq!(unheld(&[("crates/a/tests/a.rs", "//! H-1\n/// H-2")], &[]), [named]);
+        assert_eq!(unheld(&[("crates/a/tests/a.rs", "//! H-1\n/// H-2")]), [named]);
     }
 
     #[test]
-    fn the_list_of_those_without_a_test_is_exact() {
+    fn what_is_not_built_is_listed() {
         let document = Document::parse("- **H-1** It MUST.\n- **H-2** ◌ It SHOULD.\n- **H-3** It MAY.\n");
-        let texts = [("crates/a/tests/a.rs".to_owned(), "//! H-1".to_owned())];
-        assert_eq!(unheld(&document, &texts, &[3]), []);
-        let left = |number| format!("H-{number} does not belong into WITHOUT_TEST any more");
-        let found: Vec<String> =
-            unheld(&document, &texts, &[1, 2, 3, 4]).into_iter().map(|found| found.what).collect();
-        assert_eq!(found, [left(1), left(2), left(4)]);
-    }
-
-    #[test]
-    fn what_no_test_holds_is_listed_with_the_reason() {
-        let document = Document::parse("- **H-1** It MUST.\n- **H-2** ◌ It SHOULD.\n- **H-3** It MAY.\n");
-        let expected = [(2, "is not built", "It SHOULD."), (3, "has no test", "It MAY.")];
-        assert_eq!(uncovered(&document, &[3]), expected);
+        assert_eq!(not_built(&document).collect::<Vec<_>>(), [(2, "It SHOULD.")]);
     }
 }
